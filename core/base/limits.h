@@ -29,8 +29,10 @@
 #define LIMIT_JSON_NODES 1000000   /* ours: 200 MiB while a document is parsed as a whole */
 #define LIMIT_JSON_PULL_DEPTH 1024 /* ours: three levels for each key of LIMIT_TREE_DEPTH */
 #define LIMIT_TREE_DEPTH 200       /* ours: bounds every recursion over a tree */
-#define LIMIT_TREE_NODES 8000000   /* ours: about 1 GiB of nodes */
-#define LIMIT_TREE_TEXT (1 * GiB)  /* ours: parameter names of one tree, in total */
+/* ours: directories in one another, as the keys of a leaf and the parts of its chunks' keys are */
+#define LIMIT_DIR_DEPTH (LIMIT_TREE_DEPTH + LIMIT_RANK + 1)
+#define LIMIT_TREE_NODES 8000000  /* ours: about 1 GiB of nodes */
+#define LIMIT_TREE_TEXT (1 * GiB) /* ours: parameter names of one tree, in total */
 /* ours: `_sharding` of some 100,000 leaves */
 #define LIMIT_SMALL_FILE (64 * MiB)
 #define LIMIT_STEP_FILE (8 * MiB)     /* ours: `_CHECKPOINT_METADATA`: items, metrics, notes */

@@ -277,7 +277,7 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
  * io_list() of a directory and of the directories in it, with paths below dir in place of names;
  * links are not followed. each() gets a directory before its entries, or (after) when it got all of
  * them. A positive result ends nothing, and leaves out the entries of a directory. -EFBIG: deeper
- * than LIMIT_TREE_DEPTH.
+ * than LIMIT_DIR_DEPTH.
  */
 int io_walk(struct io_dir *dir, const char *rel, bool after, io_list_fn *each, void *arg);
 /* Whether the directory has no entry: 1 or 0. */

@@ -39,9 +39,9 @@ static int remove_dir(const struct removal *rm)
 {
 	int r;
 
-	if (rm->depth > LIMIT_TREE_DEPTH)
+	if (rm->depth > LIMIT_DIR_DEPTH)
 		return fail(-EFBIG, "'%s' is deeper than %d directories", rm->path,
-			    LIMIT_TREE_DEPTH);
+			    LIMIT_DIR_DEPTH);
 	r = io_list(rm->dir, rm->path, remove_entry, (void *)(uintptr_t)rm);
 	return r < 0 ? r : io_dirop(rm->dir, IO_RMDIR, rm->path, NULL, 0);
 }

@@ -76,8 +76,8 @@ static int io_walk_entry(void *arg, const char *name, unsigned char type)
 	r = type == DT_DIR && in.after ? 0 : in.each(in.arg, path, type);
 	if (r != 0 || type != DT_DIR)
 		return MIN(r, 0);
-	if (in.depth++ == LIMIT_TREE_DEPTH)
-		return fail(-EFBIG, "'%s' is deeper than %d directories", in.rel, LIMIT_TREE_DEPTH);
+	if (in.depth++ == LIMIT_DIR_DEPTH)
+		return fail(-EFBIG, "'%s' is deeper than %d directories", in.rel, LIMIT_DIR_DEPTH);
 	in.rel = path;
 	r = io_list(in.dir, path, io_walk_entry, &in);
 	return r < 0 || !in.after ? r : MIN(in.each(in.arg, path, type), 0);

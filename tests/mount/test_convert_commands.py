@@ -160,6 +160,15 @@ def test_names_that_begin_with_a_dot_are_leaves(run, tmp_path, form):
     assert run('diff', tmp_path / 'ck', tmp_path / 'back').returncode == 0
 
 
+def test_the_deepest_tree_is_exported_as_directories(run, tmp_path):
+    """And replaced: below the directories of its 200 keys there are those of the key of a chunk."""
+    np.savez(tmp_path / 'a.npz', **{'/'.join(['a'] * 200): np.zeros((1,) * 31)})
+    run('convert', tmp_path / 'a.npz', tmp_path / 'ck')
+    for _ in range(2):
+        run('export', '-o', 'zarr=3', '--force', tmp_path / 'ck', tmp_path / 'm.zarr')
+        assert sorted(os.listdir(tmp_path)) == ['a.npz', 'ck', 'm.zarr']
+
+
 @pytest.mark.parametrize('version', [2, 3])
 def test_a_zarr_group_has_only_what_was_exported(run, tmp_path, version):
     """Chunks that cannot be copied are begun twice; what earlier versions left of that is not part of the tree."""
