@@ -298,7 +298,7 @@ def test_a_map_of_the_whole_tree_that_is_touched_in_order(mount, tree, options):
 @pytest.mark.parametrize('kind', KINDS)
 def test_idle_threads_that_are_late_decode_nothing_twice(mount, tree, kind):
     """The map is touched as fast as its pages come: what idle threads are to decode has often been read when they get to it."""
-    m = mount(tree(*KINDS[kind]), 'cache=128M')
+    m = mount(tree(*KINDS[kind]), 'cache=128M', 'threads=2')
     with open(m / '1/state.safetensors', 'rb') as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as b:
         head = 8 + int.from_bytes(b[:8], 'little')
         tensors = {k: v['data_offsets'] for k, v in json.loads(b[8:head]).items() if k != '__metadata__'}
@@ -307,8 +307,8 @@ def test_idle_threads_that_are_late_decode_nothing_twice(mount, tree, kind):
             got = np.frombuffer(b[head + begin:head + end], np.uint8)
             assert np.array_equal(got, content(int(key.removeprefix('layer_')))), key
     s = settled(m)
-    # A thread may be in the middle of a chunk that the reader has passed.
-    assert TOTAL <= s['chunk_bytes_decoded'] <= TOTAL + 2 * MIB + LEAVES * 4096, s
+    # Each of the two threads may be in the middle of a leaf that the reader has passed; it was up to 1.8 times the whole.
+    assert TOTAL <= s['chunk_bytes_decoded'] <= TOTAL + 2 * EACH, s
 
 
 def test_jumps_in_a_map_end_the_guess(mount, tree):
