@@ -105,7 +105,7 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	k->n = chunk_source_range(&job->src, &k->off);
 	k->how = k->n + (k->direct ? 0 : z->leaf->bytes) <= m->big_bytes ? MANY_WHOLE : MANY_STREAM;
 	/* A large part is not needed. */
-	if (is_file && z->leaf->bytes > FRONT_CHUNK && k->need <= z->leaf->bytes / 4 * 3)
+	if (is_file && z->leaf->bytes > FRONT_CHUNK && !many_is_most(z, k->need))
 		k->how = MANY_STREAM;
 	/* Of elements as they are stored only the range is read. */
 	if (k->how == MANY_STREAM && is_raw)
@@ -240,8 +240,8 @@ static uint64_t usual_window(const struct many_worker *w)
 /* Neither the end nor a checksum after it is checked when only the first part is needed. */
 static int run_stream(struct many_worker *w, struct many_work *k)
 {
-	uint64_t bytes = k->job->t->r.z->leaf->bytes;
-	uint64_t need = k->need <= bytes / 4 * 3 ? k->need : bytes;
+	const struct zarr *z = k->job->t->r.z;
+	uint64_t bytes = z->leaf->bytes, need = many_is_most(z, k->need) ? bytes : k->need;
 	uint8_t *buf = block_alloc(2 * INPUT);
 	struct chunk_input in = { .src = &k->job->src, .buf = buf, .size = INPUT };
 	int r;
@@ -289,7 +289,7 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	r = chunk_source_compare(&job->src, k->in, &in.stored);
 	if (r < 0)
 		return r;
-	if (k->need <= need / 4 * 3 && may_stop_early(z, in.stored))
+	if (!many_is_most(z, k->need) && may_stop_early(z, in.stored))
 		need = k->need;
 	if (in.stored.n && (need < z->leaf->bytes || need > WATCHED)) {
 		r = run_pieces(w, k, &in, need, usual_window(w));

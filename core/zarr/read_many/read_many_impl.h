@@ -146,6 +146,15 @@ int many_read_result(const struct io_req *q, const struct err_note *why);
 /* Called by the calling thread now and then: report progress, and stop when progress() fails. */
 void many_report_progress(struct many *m);
 
+/*
+ * Whether elements up to byte `end` are so much of a chunk that all of it is read or decoded, so
+ * that its end and its checksum are checked.
+ */
+static inline bool many_is_most(const struct zarr *z, uint64_t end)
+{
+	return end > z->leaf->bytes / 4 * 3;
+}
+
 /* ---- read_many_plan.c ---- */
 
 /* A pool_fn for a struct many_target *: plan its next jobs, at most max_jobs. */

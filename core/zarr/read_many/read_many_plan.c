@@ -79,8 +79,8 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 	 * Most of a value that has a checksum is read with the rest, to compare it. If the trailer
 	 * cannot be read now, the error is reported later.
 	 */
-	if (run > RAW_RANGE && !is_whole && end > z->leaf->bytes / 4 * 3 &&
-	    chunk_source_is_all(&c->src) && kv_loc_has_sum(&c->src.loc) != 0) {
+	if (run > RAW_RANGE && !is_whole && many_is_most(z, end) && chunk_source_is_all(&c->src) &&
+	    kv_loc_has_sum(&c->src.loc) != 0) {
 		err_clear();
 		return 0;
 	}
