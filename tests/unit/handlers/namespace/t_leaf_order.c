@@ -4,39 +4,9 @@
  */
 #include "handlers/namespace/leaf_order.h"
 
-#include <stdio.h>
-
-#include "core/tree/name.h"
-#include "tests/unit/lib/unit.h"
+#include "tests/unit/lib/leaf_list.h"
 
 #define LEAVES 12
-
-static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
-{
-	return NAME_EXT_NPY;
-}
-
-/* A list of LEAVES leaves, whose ids are 1 to LEAVES. */
-static struct tree *make_tree(void)
-{
-	struct tree_node *root, *leaf;
-	struct tree *tree;
-
-	assert_int_equal(tree_new(&tree), 0);
-	assert_int_equal(tree_add(tree, NULL, span_str(""), false, TREE_LIST, &root), 0);
-	for (unsigned i = 0; i < LEAVES; i++) {
-		char key[8];
-		struct span text = span_of(key, (size_t)snprintf(key, sizeof(key), "%u", i));
-
-		text.p = arena_dup(&tree->arena, text);
-		assert_non_null(text.p);
-		assert_int_equal(tree_add(tree, root, text, true, TREE_LEAF, &leaf), 0);
-		leaf->value = TREE_VALUE_STORED;
-	}
-	assert_int_equal(tree_finish(tree), 0);
-	assert_int_equal(tree_name(tree, 0, ext_of, NULL), 0);
-	return tree;
-}
 
 static void assert_order(const struct leaf_orders *o, enum leaf_order order, const uint32_t *leaf,
 			 uint32_t n)
@@ -53,7 +23,7 @@ static void orders_of_a_tree(void **state)
 	static const uint32_t tree_order[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
 	/* 0, 1, 10, 11, 2 ... */
 	static const uint32_t names[] = { 1, 2, 11, 12, 3, 4, 5, 6, 7, 8, 9, 10 };
-	struct tree *tree = make_tree();
+	struct tree *tree = leaf_list(LEAVES, TREE_VALUE_STORED);
 	struct leaf_orders o;
 
 	leaf_orders_init(&o, tree);
