@@ -25,7 +25,7 @@
 
 #define TRIES_AT_ONCE 16
 #define TRIES_MAX 1000
-#define FILL_BYTES MiB /* reads of that size fill the page cache first */
+#define FILL_LEAST MiB /* reads of that size fill the page cache first */
 
 /*
  * Whether to repeat a call: it was interrupted, or the kernel was short of a resource for a moment.
@@ -90,7 +90,7 @@ static void submit(struct io_engine *io, struct io_req *req, size_t n, bool at_o
 		req[i].done = 0;
 		req[i].why = NULL;
 		req[i].is_refused = false;
-		if (req[i].op == IO_READ && req[i].n >= FILL_BYTES && !req[i].file->bucket)
+		if (req[i].op == IO_READ && req[i].n >= FILL_LEAST && !req[i].file->bucket)
 			io_file_fill_cache(req[i].file, req[i].off, req[i].n);
 	}
 	r = n ? io->ops->submit(io, req, n) : 0;

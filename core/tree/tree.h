@@ -197,7 +197,7 @@ struct tree {
 	bool has_metadata; /* built from `_METADATA` */
 	bool has_manifest; /* built from names and a manifest (tree_tensors.h) */
 	bool is_step;      /* the manifest is of a step: the children are items */
-	/* in the manifest: attributes of items, and of leaves with random keys, by param */
+	/* in the manifest: custom metadata of items; implementations of keys, by param */
 	const struct tree_mark *marks;
 	struct tree_key_impl *key_impl;
 	uint32_t n_marks, n_key_impls;

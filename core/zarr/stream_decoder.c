@@ -8,7 +8,7 @@
  */
 #include "core/zarr/stream_impl.h"
 
-#define FILL_BYTES ((uint64_t)2 * MiB)
+#define FILL_AHEAD ((uint64_t)2 * MiB)
 
 static void unhold_before(struct stream *s)
 {
@@ -87,11 +87,11 @@ static void fill_ahead(struct stream *s, size_t n)
 {
 	uint64_t end = s->input.used + n;
 
-	if (end <= s->filled - MIN(s->filled, FILL_BYTES / 2))
+	if (end <= s->filled - MIN(s->filled, FILL_AHEAD / 2))
 		return;
 	s->filled = MAX(s->filled, end);
-	io_file_fill_cache(s->src.loc.file, s->src.loc.off + s->src.off + s->filled, FILL_BYTES);
-	s->filled += FILL_BYTES;
+	io_file_fill_cache(s->src.loc.file, s->src.loc.off + s->src.off + s->filled, FILL_AHEAD);
+	s->filled += FILL_AHEAD;
 }
 
 /* A codec_pull_fn. */

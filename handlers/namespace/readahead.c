@@ -2,7 +2,8 @@
 /*
  * readahead.c - the run of a sequential reader, and the guess after it.
  *
- * The lock is held for arithmetic only, never while chunks are prefetched or dropped.
+ * The lock is held for arithmetic, and while a reader that jumps gives up what was guessed for it;
+ * never while chunks are prefetched or dropped.
  */
 #include "handlers/namespace/readahead.h"
 
