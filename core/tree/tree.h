@@ -162,6 +162,11 @@ struct tree_node {
 	};
 };
 
+static inline bool tree_is_sequence(const struct tree_node *node)
+{
+	return node->kind == TREE_LIST || node->kind == TREE_TUPLE;
+}
+
 /* Whether the aggregate file has the TensorStore spec of a leaf's array. */
 static inline bool tree_leaf_has_spec(const struct tree_node *leaf)
 {

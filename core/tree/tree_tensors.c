@@ -11,7 +11,7 @@
 #include "core/tree/name.h"
 #include "core/tree/tree_build.h"
 
-#define MANIFEST "the manifest of the tree"
+#define MANIFEST TREE_MANIFEST_WHAT
 
 /* One leaf or container, with its path of names. */
 struct entry {
@@ -23,10 +23,10 @@ struct entry {
 
 struct making {
 	struct tree_build build;
-	const struct json *manifest, *kinds, *leaves, *marks;
-	const struct json *texts; /* the values of strings, by key */
-	bool is_path;             /* the names of tensors are paths without extensions */
-	bool is_step;             /* the first names are those of items, which are not escaped */
+	const struct tree_manifest *manifest;
+	const struct tree_manifest_style *style; /* of the names of tensors */
+	const struct json *texts;                /* the values of strings, by key */
+	struct arena paths;                      /* those of the entries of tensors */
 	struct entry *entry;
 	size_t n;
 };
@@ -34,6 +34,7 @@ struct making {
 static void tree_tensors_release(struct making *m)
 {
 	free(m->entry);
+	arena_release(&m->paths);
 	tree_build_release(&m->build);
 }
 #define auto_making __attribute__((cleanup(tree_tensors_release))) struct making
@@ -65,7 +66,7 @@ static int tree_tensors_by_path(const void *a, const void *b)
 static int key_of(const struct making *m, struct span path, struct span stem, enum name_use use,
 		  struct buf *ret)
 {
-	const struct json *key = json_member(json_member_span(m->marks, path), "key");
+	const struct json *key = tree_manifest_mark(m->manifest, path, "key");
 	int r;
 
 	if ((key || name_is_hashed(stem)) && (!json_is(key, JSON_ARRAY) || !key->n ||
@@ -83,7 +84,7 @@ static int key_of(const struct making *m, struct span path, struct span stem, en
 
 static int kind_of(const struct making *m, struct span path, enum tree_kind *ret)
 {
-	const struct json *kind = json_member_span(m->kinds, path);
+	const struct json *kind = json_member_span(m->manifest->kinds, path);
 
 	*ret = TREE_DICT;
 	while (kind && *ret < TREE_LEAF && !span_eq(kind->s, span_str(tree_kind_text(*ret))))
@@ -96,43 +97,13 @@ static int kind_of(const struct making *m, struct span path, enum tree_kind *ret
 /* Set the kind of a container, and the type of a namedtuple or the order of a dict. */
 static int set_kind(const struct making *m, struct span path, struct tree_node *t)
 {
-	const struct json *mark = json_member(json_member_span(m->marks, path), "namedtuple"),
-			  *fields = json_member(mark, "fields");
-	struct arena *arena = &m->build.tree->arena;
-	struct span module = { 0 }, clazz = { 0 }, *list;
-	struct tree_type *type;
-	int r;
+	const struct json *mark = tree_manifest_mark(m->manifest, path, "namedtuple");
+	int r = kind_of(m, path, &t->kind);
 
-	r = kind_of(m, path, &t->kind);
-	if (r < 0)
-		return r;
-	if (t->type || !json_is(fields, JSON_ARRAY) ||
+	if (r < 0 || t->type || !json_is(json_member(mark, "fields"), JSON_ARRAY) ||
 	    (t->kind != TREE_DICT && t->kind != TREE_NAMEDTUPLE))
-		return 0;
-	type = arena_calloc(arena, 1, sizeof(*type));
-	list = arena_calloc(arena, fields->n + 1, sizeof(*list));
-	if (!type || !list)
-		return fail(-ENOMEM, "cannot build a tree: not enough memory");
-	r = json_get_str(mark, "module", MANIFEST, &module);
-	if (r < 0)
 		return r;
-	r = json_get_str(mark, "clazz", MANIFEST, &clazz);
-	for (size_t i = 0; i < fields->n && r >= 0; i++)
-		r = json_is(&fields->items[i], JSON_STRING) ?
-			    arena_keep(arena, fields->items[i].s, &list[i]) :
-			    fail(-EUCLEAN, MANIFEST ": a field is not a text");
-	if (r < 0)
-		return r;
-	type->fields = list;
-	type->n_fields = fields->n;
-	t->type = type;
-	r = arena_keep(arena, module, &type->module);
-	return r < 0 ? r : arena_keep(arena, clazz, &type->clazz);
-}
-
-static bool is_sequence(const struct tree_node *t)
-{
-	return t->kind == TREE_LIST || t->kind == TREE_TUPLE;
+	return tree_type_of_json(mark, MANIFEST, &m->build.tree->arena, &t->type);
 }
 
 static int set_text(struct tree *tree, struct tree_node *t, struct span text)
@@ -165,8 +136,7 @@ static int add_key_impl(struct making *m, const struct json *impl, struct span p
 
 static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t)
 {
-	const struct json *marks = json_member_span(m->marks, e->path),
-			  *type = json_member(marks, "typestr"), *impl = NULL;
+	const struct json *type = tree_manifest_mark(m->manifest, e->path, "typestr"), *impl = NULL;
 	int r;
 
 	t->kind = TREE_LEAF;
@@ -181,10 +151,10 @@ static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t
 		t->value_type = span_str("scalar");
 		break;
 	default:
-		impl = json_member(marks, "prng_impl");
+		impl = tree_manifest_mark(m->manifest, e->path, "prng_impl");
 		t->value_type = json_is(type, JSON_STRING) &&
-						span_eq(type->s, span_str("jax.Array")) ?
-					span_str("jax.Array") :
+						span_eq(type->s, span_str(JAX_ARRAY)) ?
+					span_str(JAX_ARRAY) :
 					span_str("np.ndarray");
 		break;
 	}
@@ -197,12 +167,13 @@ static int tree_tensors_enter(struct making *m, struct span path, struct tree_no
 			      struct span name, struct tree_node **ret)
 {
 	auto_buf key = { .metered = true };
-	int r = m->is_step && !parent->parent ? buf_add_span(&key, name) :
-						key_of(m, path, name, NAME_CONTAINER, &key);
+	int r = m->manifest->is_step && !parent->parent ?
+			buf_add_span(&key, name) :
+			key_of(m, path, name, NAME_CONTAINER, &key);
 
 	if (r < 0)
 		return r;
-	r = tree_build_child(&m->build, parent, buf_span(&key), is_sequence(parent), ret);
+	r = tree_build_child(&m->build, parent, buf_span(&key), tree_is_sequence(parent), ret);
 	if (r < 0)
 		return r;
 	if (r == 0 && (*ret)->kind == TREE_LEAF)
@@ -239,7 +210,7 @@ static int tree_tensors_add_entry(struct making *m, const struct entry *e)
 	/* No key at all: the tree is this single leaf. */
 	if (!key.n && m->n == 1)
 		return set_leaf(m, e, t);
-	r = tree_build_child(&m->build, t, buf_span(&key), is_sequence(t), &t);
+	r = tree_build_child(&m->build, t, buf_span(&key), tree_is_sequence(t), &t);
 	if (r == 0)
 		return fail(-EUCLEAN, MANIFEST ": two leaves are called '%.*s'", SPAN_ARG(e->path));
 	return r < 0 ? r : set_leaf(m, e, t);
@@ -261,32 +232,12 @@ static int tree_tensors_add_path(struct making *m, struct entry e)
 	return 0;
 }
 
-/* The place of a tensor that the manifest does not mention: the names of its keys, in the arena. */
-static int default_path(struct making *m, struct span tensor, struct span *ret)
+static int tree_tensors_path(struct making *m, struct span tensor, struct span *ret)
 {
 	auto_buf path = { .metered = true };
-	struct span rest = m->is_path ? span_of(NULL, 0) : tensor;
-	int r = m->is_path ? buf_addf(&path, "%.*s.npy", SPAN_ARG(tensor)) : 0;
+	int r = tree_manifest_path(m->manifest, tensor, m->style, &path);
 
-	if (!tensor.n && !m->is_path)
-		r = buf_add_str(&path, "%.npy");
-	while (rest.n && r >= 0) {
-		const uint8_t *dot = memchr(rest.p, '.', rest.n);
-		struct span key = span_of(rest.p, dot ? (size_t)(dot - rest.p) : rest.n);
-
-		r = name_escape(key, dot ? NAME_CONTAINER : NAME_LEAF,
-				dot ? NAME_EXT_NONE : NAME_EXT_NPY, path.n ? 0 : NAME_OURS_METADATA,
-				&path);
-		if (r < 0 || !dot)
-			break;
-		r = buf_add_byte(&path, '/');
-		if (r < 0)
-			return r;
-		rest = span_from(rest, key.n + 1);
-		if (!rest.n)
-			r = name_escape(rest, NAME_LEAF, NAME_EXT_NPY, 0, &path);
-	}
-	return r < 0 ? r : arena_keep(&m->build.tree->arena, buf_span(&path), ret);
+	return r < 0 ? r : arena_keep(&m->paths, buf_span(&path), ret);
 }
 
 static int add_tensors(struct making *m, const struct span *names, size_t n)
@@ -294,13 +245,9 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		const struct json *at = json_member_span(m->leaves, names[i]);
 		struct entry e = { .tensor = names[i] };
 
-		if (json_is(at, JSON_STRING))
-			e.path = at->s;
-		else
-			r = default_path(m, names[i], &e.path);
+		r = tree_tensors_path(m, names[i], &e.path);
 		if (r < 0)
 			return r;
 		if (span_ends(e.path, span_str(".null")) || span_ends(e.path, span_str(".txt")))
@@ -314,33 +261,31 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 /* Add containers, None and texts. */
 static int add_others(struct making *m)
 {
+	const struct json *leaves = m->manifest->leaves, *kinds = m->manifest->kinds;
 	int r = 0;
 
-	for (size_t i = 0; m->leaves && i < m->leaves->n && r >= 0; i++) {
-		const struct json *leaf = &m->leaves->items[i],
+	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
+		const struct json *leaf = &leaves->items[i],
 				  *text = json_member_span(m->texts, leaf->name);
 		struct entry e = { .path = leaf->s };
 
-		if (!json_is(leaf, JSON_STRING))
-			r = fail(-EUCLEAN, MANIFEST ": 'leaves' holds something else than texts");
-		else if (span_ends(leaf->s, span_str(".null")))
+		if (span_ends(leaf->s, span_str(".null")))
 			r = tree_tensors_add_path(m, e);
 		else if (span_ends(leaf->s, span_str(".txt")) && json_is(text, JSON_STRING)) {
 			e.text = text->s;
 			r = tree_tensors_add_path(m, e);
 		}
 	}
-	for (size_t i = 0; m->kinds && i < m->kinds->n && r >= 0; i++)
-		if (m->kinds->items[i].name.n)
-			r = tree_tensors_add_path(m,
-						  (struct entry){ .path = m->kinds->items[i].name,
-								  .is_container = true });
+	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++)
+		if (kinds->items[i].name.n)
+			r = tree_tensors_add_path(m, (struct entry){ .path = kinds->items[i].name,
+								     .is_container = true });
 	return r;
 }
 
 static int set_custom(struct making *m)
 {
-	const struct json *custom = json_member(json_member(m->manifest, "custom"), "");
+	const struct json *custom = json_member(m->manifest->custom, "");
 	auto_buf text = { .metered = true };
 	struct tree *tree = m->build.tree;
 	int r;
@@ -357,6 +302,7 @@ static int set_custom(struct making *m)
 
 static int make_tree(struct making *m, const struct span *names, size_t n)
 {
+	const struct json *leaves = m->manifest->leaves, *kinds = m->manifest->kinds;
 	struct tree_node *root;
 	int r = tree_attach(m->build.tree, NULL, span_of(NULL, 0), false, &root);
 
@@ -365,7 +311,7 @@ static int make_tree(struct making *m, const struct span *names, size_t n)
 	r = set_kind(m, span_of(NULL, 0), root);
 	if (r < 0)
 		return r;
-	m->entry = calloc(n + 1 + (m->leaves ? m->leaves->n : 0) + (m->kinds ? m->kinds->n : 0),
+	m->entry = calloc(n + 1 + (leaves ? leaves->n : 0) + (kinds ? kinds->n : 0),
 			  sizeof(*m->entry));
 	r = m->entry ? add_tensors(m, names, n) :
 		       fail(-ENOMEM, "cannot build a tree: not enough memory");
@@ -407,7 +353,7 @@ static int add_mark(struct tree *tree, struct tree_mark *list, const struct json
 /* Keep the custom metadata of the items of a step. */
 static int keep_marks(struct making *m)
 {
-	const struct json *custom = json_member(m->manifest, "custom");
+	const struct json *custom = m->manifest->custom;
 	struct tree *tree = m->build.tree;
 	struct tree_mark *list =
 		arena_calloc(&tree->arena, (custom ? custom->n : 0) + 1, sizeof(*list));
@@ -441,55 +387,32 @@ int tree_key_impl(const struct tree *tree, struct span param, struct span *ret)
 
 /* ---- manifests ---- */
 
-int tree_manifest_check(const struct json *manifest, const char *what, bool *ret_is_step)
+int tree_from_manifest(const struct span *names, size_t n, const struct tree_manifest *manifest,
+		       const struct tree_manifest_style *style, const struct json *texts,
+		       struct tree **ret)
 {
-	static const char *const objects[] = { "kinds", "leaves", "dtypes",
-					       "texts", "marks",  "custom" };
-	const struct json *o;
-	int r;
-
-	if (!json_is(manifest, JSON_OBJECT))
-		return fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
-	r = json_get_bool(manifest, "step", what, ret_is_step);
-	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0; i++) {
-		r = json_get_object(manifest, objects[i], what, &o);
-		for (size_t k = 0; r == 1 && k < o->n; k++)
-			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
-				return fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
-					    objects[i], i < 4 ? "texts" : "objects");
-	}
-	return MIN(r, 0);
-}
-
-/* Build the tree of m->manifest, which is checked here. */
-static int from_manifest(struct making *m, const struct span *names, size_t n, struct tree **ret)
-{
+	auto_making m = {
+		.manifest = manifest, .style = style, .texts = texts, .paths.metered = true
+	};
 	auto_of(tree) struct tree *tree = NULL;
-	int r;
+	int r = tree_new(&tree);
 
-	r = tree_manifest_check(m->manifest, MANIFEST, &m->is_step);
 	if (r < 0)
 		return r;
-	m->kinds = json_member(m->manifest, "kinds");
-	m->leaves = json_member(m->manifest, "leaves");
-	m->marks = json_member(m->manifest, "marks");
-	r = tree_new(&tree);
-	if (r < 0)
-		return r;
-	m->build.tree = tree;
-	tree->key_impl = arena_calloc(&tree->arena, (m->marks ? m->marks->n : 0) + 1,
+	m.build.tree = tree;
+	tree->key_impl = arena_calloc(&tree->arena, (manifest->marks ? manifest->marks->n : 0) + 1,
 				      sizeof(*tree->key_impl));
 	if (!tree->key_impl)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
-	r = make_tree(m, names, n);
+	r = make_tree(&m, names, n);
 	if (r < 0)
 		return r;
 	qsort(tree->key_impl, tree->n_key_impls, sizeof(*tree->key_impl), key_impl_by_param);
-	r = keep_marks(m);
+	r = keep_marks(&m);
 	if (r < 0)
 		return r;
 	tree->has_manifest = true;
-	tree->is_step = m->is_step;
+	tree->is_step = manifest->is_step;
 	*ret = take(tree);
 	return 0;
 }
@@ -498,27 +421,24 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
 		      const char *separator, struct tree **ret)
 {
 	const struct json *text = json_member(metadata, TREE_MANIFEST_KEY);
-	auto_making m = { .texts = metadata };
-	auto_json doc = { 0 };
+	auto_tree_manifest manifest = { 0 };
 	int r;
 
-	if (!json_is(text, JSON_STRING) && !n)
-		return tree_from_hierarchy(NULL, 0, NULL, 0, ret);
 	if (!json_is(text, JSON_STRING))
-		return tree_from_names_split(names, NULL, n, separator, ret);
-	r = json_parse(text->s, MANIFEST, &doc);
-	m.manifest = doc.root;
-	return r < 0 ? r : from_manifest(&m, names, n, ret);
+		return n ? tree_from_names_split(names, NULL, n, separator, ret) :
+			   tree_from_hierarchy(NULL, 0, NULL, 0, ret);
+	r = tree_manifest_parse(text->s, MANIFEST, &manifest);
+	return r < 0 ? r :
+		       tree_from_manifest(names, n, &manifest, &style_safetensors, metadata, ret);
 }
 
 int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
 		    struct tree **ret)
 {
-	auto_making m = { .manifest = manifest,
-			  .texts = json_member(manifest, "texts"),
-			  .is_path = true };
+	struct tree_manifest m;
+	int r = tree_manifest_of(manifest, MANIFEST, &m);
 
-	return from_manifest(&m, names, n, ret);
+	return r < 0 ? r : tree_from_manifest(names, n, &m, &style_paths, m.texts, ret);
 }
 
 static bool is_own(struct span name)
@@ -526,7 +446,7 @@ static bool is_own(struct span name)
 	return span_eq(name, span_str("format")) || span_eq(name, span_str(TREE_MANIFEST_KEY));
 }
 
-static int add_custom(const struct json *m, struct buf *ret)
+int tensors_add_custom(const struct json *m, struct buf *ret)
 {
 	int r = buf_add_str(ret, ret->n ? ", " : "{");
 
@@ -550,7 +470,7 @@ int tensors_custom(const char *const *metadata, size_t n, struct buf *ret)
 			for (size_t j = 0; j < i && is_new; j++)
 				is_new = !json_member_span(doc[j].root, m->name);
 			if (is_new)
-				r = add_custom(m, ret);
+				r = tensors_add_custom(m, ret);
 		}
 	}
 	for (size_t i = 0; doc && i < n; i++)

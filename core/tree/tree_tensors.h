@@ -3,17 +3,14 @@
  * tree_tensors.h - the tree of a safetensors file, or of a zarr group with a manifest.
  *
  * In a file that `pytreefs export` wrote, the metadata says which tensors are numbers, which
- * containers are lists and so on (handlers/subtree/tree_manifest.h has the format). Of any other
- * file, only the names of its tensors are known.
+ * containers are lists and so on (tree_manifest_read.h has the format). Of any other file, only the
+ * names of its tensors are known.
  */
 #ifndef PYTREEFS_TREE_TENSORS_H
 #define PYTREEFS_TREE_TENSORS_H
 
-#include "core/base/json.h"
 #include "core/tree/tree.h"
-
-/* The member of `__metadata__`, and of a zarr group's attributes, that has the manifest. */
-#define TREE_MANIFEST_KEY "pytreefs"
+#include "core/tree/tree_manifest_read.h"
 
 /*
  * Build a tree whose arrays have the names of their tensors as param. metadata is `__metadata__`,
@@ -29,18 +26,19 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
  */
 int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
 		    struct tree **ret);
+/* Both, of a manifest that was checked, with the texts of its leaves by their keys. */
+int tree_from_manifest(const struct span *names, size_t n, const struct tree_manifest *manifest,
+		       const struct tree_manifest_style *style, const struct json *texts,
+		       struct tree **ret);
 /* Get the implementation of the random keys of a leaf that a manifest names: 1, or 0. */
 int tree_key_impl(const struct tree *tree, struct span param, struct span *ret);
-/*
- * Check what the members of a manifest hold, and get whether it is of a step. what: the file, for
- * messages. -EUCLEAN: it breaks the format.
- */
-int tree_manifest_check(const struct json *manifest, const char *what, bool *ret_is_step);
 /*
  * Append `__metadata__` of the n files of a model, without what is of the format or of us, as one
  * JSON object in Python's spelling; nothing if that leaves nothing. Each text is an object, or
  * NULL. Of a name in several files the first one counts.
  */
 int tensors_custom(const char *const *metadata, size_t n, struct buf *ret);
+/* Append one member to that object, or begin it; the caller ends it with '}'. */
+int tensors_add_custom(const struct json *m, struct buf *ret);
 
 #endif

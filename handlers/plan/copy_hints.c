@@ -391,8 +391,7 @@ enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n)
 {
 	const struct tree_node *hint = plan_hint_node(p, n);
 
-	return hint && (hint->kind == TREE_LIST || hint->kind == TREE_TUPLE) ? hint->kind :
-									       TREE_DICT;
+	return hint && tree_is_sequence(hint) ? hint->kind : TREE_DICT;
 }
 
 int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span stem, struct buf *ret)

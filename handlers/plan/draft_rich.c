@@ -9,19 +9,15 @@
  * has the parts of all.
  */
 #include "core/base/err.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/tree/tree_manifest_read.h"
 #include "handlers/plan/copy_hints.h"
 
 /* Parse the xattr: 1; 0: it is not set. */
 static int type_of_xattr(struct plan *p, struct draft_node *dir, const struct tree_type **ret)
 {
-	struct arena *arena = &p->tree->arena;
-	const struct json *fields, *named;
-	struct tree_type *t;
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
-	struct span *list;
 	int r = draft_get_xattr(dir, "namedtuple", &text);
 
 	if (r == -ENODATA)
@@ -31,22 +27,7 @@ static int type_of_xattr(struct plan *p, struct draft_node *dir, const struct tr
 	r = json_parse(buf_span(&text), "user.pytree.namedtuple", &doc);
 	if (r < 0)
 		return r;
-	fields = json_member(doc.root, "fields");
-	named = json_member(doc.root, "clazz");
-	t = arena_calloc(arena, 1, sizeof(*t));
-	list = arena_calloc(arena, fields->n + 1, sizeof(*list));
-	if (!t || !list)
-		return fail(-ENOMEM, "cannot describe a namedtuple");
-	t->fields = list;
-	t->n_fields = fields->n;
-	r = arena_keep(arena, named ? json_member(doc.root, "module")->s : span_str(""),
-		       &t->module);
-	if (r < 0)
-		return r;
-	r = arena_keep(arena, named ? named->s : span_str(""), &t->clazz);
-	for (size_t i = 0; i < fields->n && r >= 0; i++)
-		r = arena_keep(arena, fields->items[i].s, &list[i]);
-	*ret = t;
+	r = tree_type_of_json(doc.root, "user.pytree.namedtuple", &p->tree->arena, ret);
 	return r < 0 ? r : 1;
 }
 

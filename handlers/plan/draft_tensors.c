@@ -11,7 +11,6 @@
 #include "core/tree/tree_tensors.h"
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
-#include "handlers/subtree/tree_manifest.h"
 
 #define NUMBER "scalar" /* type string of a number in the tree of a manifest */
 
@@ -72,7 +71,6 @@ struct grafting {
 	struct plan *p;
 	struct draft_node *n; /* the file */
 	const struct tree *from;
-	const struct json *manifest;
 	struct tree_node **made; /* for each node of from */
 	struct tensor_name *tensor;
 };
@@ -89,15 +87,10 @@ static int tensors_by_name(const void *a, const void *b)
 			((const struct tensor_name *)b)->name);
 }
 
-static bool tensors_is_sequence(const struct tree_node *t)
-{
-	return t->kind == TREE_LIST || t->kind == TREE_TUPLE;
-}
-
 static void tensors_set_kind(struct plan *p, struct tree_node *t, const struct tree_node *like)
 {
 	/* Types of namedtuples need all of their members. */
-	t->kind = tensors_is_sequence(like) ? like->kind : TREE_DICT;
+	t->kind = tree_is_sequence(like) ? like->kind : TREE_DICT;
 	/* Without rich types, only an empty tuple is recorded as one. */
 	if (like->kind == TREE_TUPLE && like->n_children && !plan_rich_off(p))
 		p->opts.rich_types = true;
@@ -107,20 +100,11 @@ static void tensors_set_kind(struct plan *p, struct tree_node *t, const struct t
  */
 static int take_marks(struct grafting *g, const struct tree_node *like, struct leaf_desc *ret)
 {
-	static const struct tree_manifest_style style = { .separator = "." };
-	const struct json *at = json_member_span(json_member(g->manifest, "leaves"), like->param);
-	auto_buf path = { 0 };
-	const struct json *impl;
-	int r = json_is(at, JSON_STRING) ? buf_add_span(&path, at->s) :
-					   tree_manifest_default_path(like->param, &style, &path);
+	struct span impl;
 
-	ret->is_jax = span_eq(like->value_type, span_str("jax.Array"));
-	if (r < 0)
-		return r;
-	impl = json_member(json_member_span(json_member(g->manifest, "marks"), buf_span(&path)),
-			   "prng_impl");
-	return json_is(impl, JSON_STRING) ?
-		       arena_keep(&g->p->tree->arena, impl->s, &ret->key_impl) :
+	ret->is_jax = span_eq(like->value_type, span_str(JAX_ARRAY));
+	return tree_key_impl(g->from, like->param, &impl) ?
+		       arena_keep(&g->p->tree->arena, impl, &ret->key_impl) :
 		       0;
 }
 
@@ -186,7 +170,7 @@ static int set_types(struct grafting *g)
 	for (uint32_t i = g->from->n_nodes; i-- > 0;) {
 		const struct tree_type *type = NULL;
 		const struct tree_node *like = g->from->nodes[i];
-		int r = like->kind == TREE_LEAF || tensors_is_sequence(like) ?
+		int r = like->kind == TREE_LEAF || tree_is_sequence(like) ?
 				0 :
 				tree_type_like(g->p->tree, like, &type);
 
@@ -224,7 +208,7 @@ static int graft(struct grafting *g, struct tree_node *top)
 			r = graft_leaf(g, like, parent);
 			continue;
 		}
-		r = tree_build_child(&g->p->build, parent, like->key, tensors_is_sequence(parent),
+		r = tree_build_child(&g->p->build, parent, like->key, tree_is_sequence(parent),
 				     &g->made[i]);
 		if (r < 0)
 			return r;
@@ -233,9 +217,22 @@ static int graft(struct grafting *g, struct tree_node *top)
 	return r < 0 ? r : set_types(g);
 }
 
+/* `__metadata__` of a file, its manifest, and the tree of that. */
+struct metadata {
+	struct json_doc doc;
+	struct tree_manifest manifest;
+	struct tree *tree; /* NULL: there is no manifest, or the tree is a single leaf */
+};
+
+static void tensors_metadata_release(struct metadata *m)
+{
+	tree_free(m->tree);
+	tree_manifest_release(&m->manifest);
+	json_release(&m->doc);
+}
+
 /* Get the tree of the file's manifest, unless it is a single leaf. */
-static int tensors_tree_of(const struct draft_file *file, const struct json *metadata,
-			   struct tree **ret)
+static int tensors_tree_of(const struct draft_file *file, struct metadata *m)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	auto_free struct span *names = calloc(file->n_arrays + 1, sizeof(*names));
@@ -245,11 +242,12 @@ static int tensors_tree_of(const struct draft_file *file, const struct json *met
 		return fail(-ENOMEM, "cannot list %zu tensors", file->n_arrays);
 	for (size_t i = 0; i < file->n_arrays; i++)
 		names[i] = file->array[i].name;
-	r = tree_from_tensors(names, file->n_arrays, metadata, "", &tree);
+	r = tree_from_manifest(names, file->n_arrays, &m->manifest, &style_safetensors, m->doc.root,
+			       &tree);
 	if (r < 0)
 		return r;
 	if (tree->root->kind != TREE_LEAF)
-		*ret = take(tree);
+		m->tree = take(tree);
 	return 0;
 }
 
@@ -279,19 +277,6 @@ static int tensors_take_numbers(struct plan *p, struct draft_node *n, size_t fir
 
 /* ---- the file ---- */
 
-/* `__metadata__` of a file, its manifest, and the tree of that. */
-struct metadata {
-	struct json_doc doc, manifest;
-	struct tree *tree; /* NULL: there is no manifest, or the tree is a single leaf */
-};
-
-static void tensors_metadata_release(struct metadata *m)
-{
-	tree_free(m->tree);
-	json_release(&m->manifest);
-	json_release(&m->doc);
-}
-
 static int metadata_read(const struct draft_file *file, struct metadata *ret)
 {
 	const struct json *text;
@@ -302,19 +287,19 @@ static int metadata_read(const struct draft_file *file, struct metadata *ret)
 	text = r < 0 ? NULL : json_member(ret->doc.root, TREE_MANIFEST_KEY);
 	if (!json_is(text, JSON_STRING))
 		return r;
-	r = json_parse(text->s, "the manifest of the tree", &ret->manifest);
-	r = r < 0 ? r : tensors_tree_of(file, ret->doc.root, &ret->tree);
+	r = tree_manifest_parse(text->s, TREE_MANIFEST_WHAT, &ret->manifest);
+	r = r < 0 ? r : tensors_tree_of(file, ret);
 	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
 }
 
 /* Whether a member is not for users: the manifest, and with one, the texts of the tree. */
 static bool tensors_is_ours(const struct metadata *m, struct span name)
 {
-	const struct json *at = json_member_span(json_member(m->manifest.root, "leaves"), name);
+	const struct json *at = json_member_span(m->manifest.leaves, name);
 
 	return span_eq(name, span_str(TREE_MANIFEST_KEY)) ||
 	       (m->tree && span_eq(name, span_str("format"))) ||
-	       (m->tree && json_is(at, JSON_STRING) && span_ends(at->s, span_str(".txt")));
+	       (m->tree && at && span_ends(at->s, span_str(".txt")));
 }
 
 /* Append the members for users as a Python dict, or nothing when a tree of ours has none. */
@@ -322,17 +307,8 @@ static int print_members(const struct metadata *m, struct buf *ret)
 {
 	for (size_t i = 0; i < m->doc.root->n; i++) {
 		const struct json *member = &m->doc.root->items[i];
-		int r;
+		int r = tensors_is_ours(m, member->name) ? 0 : tensors_add_custom(member, ret);
 
-		if (tensors_is_ours(m, member->name))
-			continue;
-		r = buf_add_str(ret, ret->n ? ", " : "{");
-		if (r < 0)
-			return r;
-		r = json_put_name(ret, member->name, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		r = json_print(ret, member, JSON_PYTHON);
 		if (r < 0)
 			return r;
 	}
@@ -392,7 +368,6 @@ static int tensors_add_tensors(struct plan *p, struct tree_node *top, struct dra
 	if (r < 0)
 		return r;
 	g.from = m.tree;
-	g.manifest = m.manifest.root;
 	if (m.tree && n->file->st.n)
 		return graft(&g, top);
 	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)

@@ -109,7 +109,7 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 		  struct plan_leaf **ret)
 {
 	struct tree_node *node;
-	bool in_sequence = parent && (parent->kind == TREE_LIST || parent->kind == TREE_TUPLE);
+	bool in_sequence = parent && tree_is_sequence(parent);
 	int r;
 
 	*ret = NULL;
@@ -220,8 +220,7 @@ static int plan_enter(struct plan *p, struct tree_node *parent, struct draft_nod
 	}
 	if (r < 0)
 		return r;
-	r = tree_build_child(&p->build, parent, buf_span(&key),
-			     parent->kind == TREE_LIST || parent->kind == TREE_TUPLE, &node);
+	r = tree_build_child(&p->build, parent, buf_span(&key), tree_is_sequence(parent), &node);
 	if (r < 0)
 		return r;
 	if (r == 0)

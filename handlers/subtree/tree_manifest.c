@@ -11,8 +11,6 @@
 
 #define WRITE_BYTES ((size_t)256 << 10) /* bytes that are written at once */
 
-const struct tree_manifest_style style_safetensors = { .separator = "." };
-
 /* ---- printing ---- */
 
 /* The place of a string leaf. */
@@ -80,36 +78,6 @@ int tree_manifest_key(const struct subtree_part *part, const struct tree_node *l
 		return r;
 	cut_extension(ret);
 	return r;
-}
-
-int tree_manifest_default_path(struct span key, const struct tree_manifest_style *style,
-			       struct buf *ret)
-{
-	size_t sep = strlen(style->separator);
-	unsigned ours = NAME_OURS_METADATA;
-	int r = 0;
-
-	if (style->is_path) {
-		r = buf_add_span(ret, key);
-		return r < 0 ? r : buf_add_str(ret, ".npy");
-	}
-	/* There is no name, since the tree is this one leaf. */
-	if (key.n == 0)
-		return buf_add_str(ret, "%.npy");
-	for (;;) {
-		const uint8_t *at = sep ? memmem(key.p, key.n, style->separator, sep) : NULL;
-		struct span one = span_of(key.p, at ? (size_t)(at - key.p) : key.n);
-
-		r = name_escape(one, at ? NAME_CONTAINER : NAME_LEAF,
-				at ? NAME_EXT_NONE : NAME_EXT_NPY, ours, ret);
-		if (r < 0 || !at)
-			return r;
-		r = buf_add_byte(ret, '/');
-		if (r < 0)
-			return r;
-		key = span_from(key, one.n + sep);
-		ours = 0;
-	}
 }
 
 int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)

@@ -9,13 +9,13 @@
 #define PYTREEFS_EXPORT_H
 
 #include "handlers/leaf/leaf.h"
-#include "handlers/subtree/leaf_table.h"
+#include "handlers/subtree/tree_manifest.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/parallel_for.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/cli/progress.h"
-#include "tools/convert/tree_manifest_read.h"
 #include "tools/job/group_work.h"
+#include "tools/select/select.h"
 
 enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
 

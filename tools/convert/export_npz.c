@@ -90,7 +90,7 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 {
 	struct zip_member *m = &z->member[z->n];
 	auto_buf name = { 0 };
-	int r = tree_manifest_key(l->info->part, l->info->leaf, &style_npz, &name);
+	int r = tree_manifest_key(l->info->part, l->info->leaf, &style_paths, &name);
 
 	if (r < 0)
 		return r;
@@ -223,7 +223,7 @@ static int put_manifest(struct npz *z, struct buf *ret_comment)
 {
 	struct export *x = z->x;
 	struct manifest m = { .z = z, .comment = ret_comment };
-	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_npz,
+	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_paths,
 				    export_npz_put_piece, &m);
 
 	if (r < 0 || !m.bytes)

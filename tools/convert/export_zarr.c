@@ -18,8 +18,6 @@
 #include "tools/convert/export.h"
 #include "tools/cli/interrupt.h"
 
-const struct tree_manifest_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
-
 struct zarr_out {
 	struct export *x;
 	struct io_dir *dir; /* directory of the output; owned by the store */
@@ -168,7 +166,7 @@ static int put_zarr_array(struct zarr_out *o, const struct export_leaf *l)
 		r = write_anew(o, &f, l, &a, kv, &second);
 	if (r < 0)
 		return r;
-	r = tree_manifest_key(l->info->part, l->info->leaf, &style_zarr, &key);
+	r = tree_manifest_key(l->info->part, l->info->leaf, &style_paths, &key);
 	if (r < 0)
 		return r;
 	/* A tree that is one bare leaf becomes an array in the group, too. */
@@ -239,7 +237,7 @@ static int put_top(struct zarr_out *o)
 	r = put_piece(&a, span_str(begin));
 	if (r < 0)
 		return r;
-	r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_zarr, put_piece, &a);
+	r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_paths, put_piece, &a);
 	return r < 0 ? r : put_piece(&a, span_str(o->format == 3 ? "}\n}\n" : "\n}"));
 }
 
@@ -297,7 +295,7 @@ static int export_zarr_check_names(const struct export *x)
 	for (size_t i = 0; i < x->n; i++) {
 		const struct export_leaf *l = &x->leaf[i];
 		auto_buf key = { 0 };
-		int r = tree_manifest_key(l->info->part, l->info->leaf, &style_zarr, &key);
+		int r = tree_manifest_key(l->info->part, l->info->leaf, &style_paths, &key);
 		const char *end;
 
 		if (r < 0 || !buf_str(&key))

@@ -7,9 +7,10 @@
 #define PYTREEFS_INPUT_H
 
 #include "core/commit/spill_dir.h"
+#include "core/tree/tree_manifest_read.h"
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
-#include "tools/convert/tree_manifest_read.h"
+#include "tools/select/select.h"
 #include "tools/convert/zip.h"
 
 enum input_kind {
@@ -77,5 +78,11 @@ int input_orbax_list(struct input *in, struct select *only, struct import_list *
 int input_files_list(struct input *in, struct select *only, struct import_list *f);
 int input_npz_open(struct input *in);
 int input_npz_list(struct input *in, struct select *only, struct import_list *f);
+/*
+ * Add directories, kinds, custom metadata, None leaves and texts of a manifest that `only` selects.
+ * from: the file, for messages.
+ */
+int import_manifest(const struct tree_manifest *s, const char *from, struct select *only,
+		    struct import_list *f);
 
 #endif

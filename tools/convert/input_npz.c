@@ -12,7 +12,6 @@
 #include "tools/convert/input.h"
 #include "tools/convert/zip.h"
 
-const struct tree_manifest_style style_npz = { .separator = "/", .is_path = true, .texts = true };
 /* For files without a manifest: names are keys, not names of a mount. */
 static const struct tree_manifest_style style_foreign = { .separator = "/" };
 
@@ -61,10 +60,141 @@ int input_npz_open(struct input *in)
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;
 	r = far_manifest(in, &far);
-	return r < 0 ? r :
-		       tree_manifest_parse(r ? buf_span(&far) : in->zip.comment, in->path,
-					   &in->tree_manifest);
+	if (r < 0 || (r && !far.n))
+		return MIN(r, 0);
+	return tree_manifest_parse(r ? buf_span(&far) : in->zip.comment, in->path,
+				   &in->tree_manifest);
 }
+
+/* ---- entries that are not members: containers, marks, None, texts ---- */
+
+/* Texts of a document may contain a NUL, which names cannot. */
+static const char *manifest_text(struct span s)
+{
+	return strlen((const char *)s.p) == s.n ? (const char *)s.p : NULL;
+}
+
+static int import_kinds(const struct tree_manifest *s, const char *from, struct import_list *f)
+{
+	const struct json *kinds = s->kinds;
+	int r = 0;
+
+	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++) {
+		const char *path = manifest_text(kinds->items[i].name),
+			   *kind = manifest_text(kinds->items[i].s);
+
+		if (!path || !kind)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		r = import_add_dir(f, path);
+		if (r < 0)
+			return r;
+		if (strcmp(kind, "dict"))
+			r = import_list_mark(f, path, "kind", kind);
+	}
+	return r;
+}
+
+/* Add leaves that are not arrays. */
+static int import_leaves(const struct tree_manifest *s, const char *from, struct select *only,
+			 struct import_list *f)
+{
+	const struct json *leaves = s->leaves, *texts = s->texts;
+	int r = 0;
+
+	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
+		const char *path = manifest_text(leaves->items[i].s);
+		const struct json *text = json_member_span(texts, leaves->items[i].name);
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		if (!select_path(only, span_str(path)))
+			r = import_list_leave_out(f, path);
+		else if (span_ends(span_str(path), span_str(".null")))
+			r = import_add_text(f, path, from, span_str(""));
+		else if (text)
+			r = import_add_text(f, path, from, text->s);
+	}
+	return r;
+}
+
+/* An array is numpy's unless the file, or an option for all arrays, says otherwise. */
+static int import_type(const char *path, const struct json *type, struct import_list *f)
+{
+	if (f->any_leaf_type || !json_is(type, JSON_STRING) ||
+	    !span_eq(type->s, span_str(JAX_ARRAY)))
+		return 0;
+	return import_list_mark(f, path, "save.leaf_type", JAX_ARRAY);
+}
+
+static int import_one_mark(const char *path, const struct json *mark, struct import_list *f)
+{
+	const char *name = manifest_text(mark->name);
+	auto_buf value = { 0 };
+	int r;
+
+	if (!name)
+		return fail(-EUCLEAN, "a name with a NUL");
+	if (!strcmp(name, "typestr"))
+		return import_type(path, mark, f);
+	r = json_print(&value, mark, JSON_COMPACT);
+	return r < 0           ? r :
+	       buf_str(&value) ? import_list_mark(f, path, name, buf_str(&value)) :
+				 -ENOMEM;
+}
+
+static int import_marks(const struct tree_manifest *s, const char *from, struct import_list *f)
+{
+	const struct json *marks = s->marks;
+	int r = 0;
+
+	for (size_t i = 0; marks && i < marks->n && r >= 0; i++) {
+		const char *path = manifest_text(marks->items[i].name);
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		for (size_t k = 0; k < marks->items[i].n && r >= 0; k++)
+			r = import_one_mark(path, &marks->items[i].items[k], f);
+	}
+	return r < 0 ? err_at(r, "'%s'", from) : 0;
+}
+
+static int import_custom(const struct tree_manifest *s, const char *from, struct import_list *f)
+{
+	const struct json *custom = s->custom;
+	int r = 0;
+
+	for (size_t i = 0; custom && i < custom->n && r >= 0; i++) {
+		const char *path = manifest_text(custom->items[i].name);
+		auto_buf text = { 0 };
+
+		if (!path)
+			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
+		r = json_print(&text, &custom->items[i], JSON_PYTHON);
+		if (r < 0 || !buf_str(&text))
+			return r < 0 ? r : -ENOMEM;
+		r = import_add_dir(f, path);
+		if (r < 0)
+			return r;
+		r = import_list_mark(f, path, "custom_metadata", buf_str(&text));
+	}
+	return r;
+}
+
+int import_manifest(const struct tree_manifest *s, const char *from, struct select *only,
+		    struct import_list *f)
+{
+	int r = import_kinds(s, from, f);
+
+	if (r < 0)
+		return r;
+	r = import_leaves(s, from, only, f);
+	if (r < 0)
+		return r;
+	r = import_marks(s, from, f);
+	return r < 0 ? r : import_custom(s, from, f);
+}
+
+/* ---- members ---- */
 
 struct member {
 	const struct input *in;
@@ -141,7 +271,7 @@ static int import_member(struct input *in, const struct zip_member *m, struct se
 		return fail(-EINVAL, "member '%.*s' is not a .npy array", SPAN_ARG(key));
 	key.n -= strlen(".npy");
 	r = tree_manifest_path(&in->tree_manifest, key,
-			       in->tree_manifest.doc.root ? &style_npz : &style_foreign, &path);
+			       in->tree_manifest.doc.root ? &style_paths : &style_foreign, &path);
 	if (r < 0 || !arg || !buf_str(&path))
 		return r < 0 ? r : -ENOMEM;
 	if (!select_path(only, buf_span(&path)))
@@ -158,7 +288,7 @@ static int import_member(struct input *in, const struct zip_member *m, struct se
 
 int input_npz_list(struct input *in, struct select *only, struct import_list *f)
 {
-	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
+	int r = import_manifest(&in->tree_manifest, in->path, only, f);
 
 	for (size_t i = 0; i < in->zip.n && r >= 0; i++) {
 		r = import_member(in, &in->zip.member[i], only, f);

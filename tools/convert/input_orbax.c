@@ -15,6 +15,7 @@
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/plan/copy_hints.h"
+#include "handlers/subtree/tree_manifest.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/convert/input.h"
 #include "tools/convert/placement.h"

@@ -23,6 +23,10 @@ struct zip_reader {
 	uint64_t file_size;
 };
 
+/* The comment of an npz file that has the manifest elsewhere: where, and how long it is. */
+#define NPZ_AT "at"
+#define NPZ_BYTES "bytes"
+
 #define ZIP_COMMENT_MAX 65535                   /* the format has two bytes for its length */
 #define ZIP_DIRECTORY_MAX ((uint64_t)256 << 20) /* limit of this program: about a million members */
 
