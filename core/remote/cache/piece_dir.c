@@ -224,25 +224,37 @@ static int piece_dir_write_piece(struct piece_dir *d, const struct piece_id *id,
 	return io_run(f->io, req, ARRAY_LEN(req));
 }
 
-void piece_dir_put(struct piece_dir *d, const struct piece_id *id, struct span data)
+static int piece_dir_add(struct piece_dir *d, const struct piece_id *id, struct span data)
 {
 	char name[PIECE_NAME_MAX], temporary[PIECE_ROOM_NAME_MAX];
 	struct err_note why;
 	int r;
 
-	if (atomic_load_explicit(&d->is_stopped, memory_order_relaxed) ||
-	    (d->room && !piece_room_make(d->room, id->hash[0], data.n)))
-		return;
 	piece_name(id, name);
 	snprintf(temporary, sizeof(temporary), "%.3s" PIECE_ROOM_TEMPORARY "%s-%llx", name, d->own,
 		 (unsigned long long)atomic_fetch_add(&d->made, 1));
 	r = piece_dir_write_piece(d, id, data, temporary);
 	if (r >= 0)
 		r = io_dirop(d->top, IO_RENAME, temporary, name, 0);
+	if (r >= 0)
+		return 0;
+	err_save(r, &why);
+	io_dirop(d->top, IO_UNLINK, temporary, NULL, 0);
+	return err_restore(&why);
+}
+
+void piece_dir_put(struct piece_dir *d, const struct piece_id *id, struct span data)
+{
+	int r;
+
+	if (atomic_load_explicit(&d->is_stopped, memory_order_relaxed) ||
+	    (d->room && !piece_room_make(d->room, id->hash[0], data.n)))
+		return;
+	r = piece_dir_add(d, id, data);
+	if (d->room)
+		piece_room_written(d->room, id->hash[0], data.n);
 	if (r < 0) {
-		err_save(r, &why);
-		io_dirop(d->top, IO_UNLINK, temporary, NULL, 0);
-		piece_dir_stop(d, err_restore(&why));
+		piece_dir_stop(d, r);
 		err_clear();
 		return;
 	}

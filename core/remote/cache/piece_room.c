@@ -4,8 +4,12 @@
  *
  * A group is scanned at the first addition, when its share is full, and after an eighth of the
  * share has been added, since other processes add to it, too. Eviction leaves a quarter of the
- * share free: most additions scan nothing, and two processes that add at once stay within the
- * limit.
+ * share free, so most additions scan nothing.
+ *
+ * Within one process the limit is strict: `used` is never less than the bytes of the files that
+ * exist and of those that are being written. Processes that add at once learn of each other's
+ * bytes at their next scan, so together they can exceed the limit by what each adds until then: an
+ * eighth, and the pieces that it is writing.
  *
  * The time of use is the file's time of change (piece_dir.c sets it).
  */
@@ -27,16 +31,17 @@
 #define DISK_BLOCK 4096                 /* files take multiples of it on disk */
 
 struct group {
-	uint64_t used, added; /* bytes now; bytes added since the last scan */
-	bool is_known, is_looked_through;
+	pthread_mutex_t lock; /* held across a scan of the group; protects what follows */
+	bool is_known;
+	uint64_t used, added; /* bytes now, at most; bytes added since the last scan */
+	uint64_t pending;     /* bytes of pieces that are being written */
 };
 
 struct piece_room {
 	struct io_dir *top;
 	uint64_t share;
 	unsigned dirs; /* per group */
-	pthread_mutex_t lock;
-	struct group group[DIRS]; /* protected by lock */
+	struct group group[DIRS];
 	atomic_ullong evicted;
 };
 
@@ -67,7 +72,8 @@ int piece_room_new(struct io_dir *top, uint64_t limit, struct piece_room **ret)
 	room->top = top;
 	room->share = limit / groups;
 	room->dirs = DIRS / groups;
-	pthread_mutex_init(&room->lock, NULL);
+	for (unsigned i = 0; i < DIRS; i++)
+		pthread_mutex_init(&room->group[i].lock, NULL);
 	*ret = room;
 	return 0;
 }
@@ -76,7 +82,8 @@ void piece_room_free(struct piece_room *room)
 {
 	if (!room)
 		return;
-	pthread_mutex_destroy(&room->lock);
+	for (unsigned i = 0; i < DIRS; i++)
+		pthread_mutex_destroy(&room->group[i].lock);
 	free(room);
 }
 
@@ -162,33 +169,43 @@ static uint64_t look_through(struct piece_room *room, unsigned first_dir, uint64
 	return l.bytes;
 }
 
+static uint64_t bytes_on_disk(uint64_t n)
+{
+	return round_up(n + PIECE_TAIL_MAX, DISK_BLOCK);
+}
+
 bool piece_room_make(struct piece_room *room, uint8_t dir, uint64_t n)
 {
 	unsigned at = dir / room->dirs;
 	struct group *g = &room->group[at];
-	bool looks;
+	bool fits;
 
-	n = round_up(n + PIECE_TAIL_MAX, DISK_BLOCK);
+	n = bytes_on_disk(n);
 	if (n > room->share - room->share / 4)
 		return false;
-	pthread_mutex_lock(&room->lock);
-	looks = !g->is_looked_through &&
-		(!g->is_known || g->used + n > room->share || g->added + n > room->share / 8);
-	g->is_looked_through |= looks;
-	if (looks)
+	pthread_mutex_lock(&g->lock);
+	if (!g->is_known || g->used + n > room->share || g->added + n > room->share / 8) {
+		/* A pending piece may be renamed during the scan, and is counted twice then. */
+		g->used = g->pending + look_through(room, at * room->dirs, g->pending + n);
 		g->added = 0;
-	g->added += n;
-	g->used += n;
-	pthread_mutex_unlock(&room->lock);
-	if (!looks)
-		return true;
-	/* Another thread may add to the group meanwhile, and counts its bytes itself. */
-	uint64_t used = look_through(room, at * room->dirs, n);
+		g->is_known = true;
+	}
+	/* Pending pieces cannot be removed, and may leave too little. */
+	fits = g->used + n <= room->share;
+	if (fits) {
+		g->used += n;
+		g->added += n;
+		g->pending += n;
+	}
+	pthread_mutex_unlock(&g->lock);
+	return fits;
+}
 
-	pthread_mutex_lock(&room->lock);
-	g->used = used + g->added;
-	g->is_known = true;
-	g->is_looked_through = false;
-	pthread_mutex_unlock(&room->lock);
-	return true;
+void piece_room_written(struct piece_room *room, uint8_t dir, uint64_t n)
+{
+	struct group *g = &room->group[dir / room->dirs];
+
+	pthread_mutex_lock(&g->lock);
+	g->pending -= bytes_on_disk(n);
+	pthread_mutex_unlock(&g->lock);
 }

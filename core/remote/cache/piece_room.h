@@ -23,9 +23,11 @@ int piece_room_new(struct io_dir *top, uint64_t limit, struct piece_room **ret);
 void piece_room_free(struct piece_room *room);
 /*
  * Count a piece of n bytes that is about to be added to directory number `dir`. If its group is
- * full, remove the longest unused pieces. False: the piece must not be added.
+ * full, remove the longest unused pieces. False: the piece must not be added. True: call
+ * piece_room_written() when the file has its name, or could not be written.
  */
 bool piece_room_make(struct piece_room *room, uint8_t dir, uint64_t n);
+void piece_room_written(struct piece_room *room, uint8_t dir, uint64_t n);
 uint64_t piece_room_evicted(const struct piece_room *room);
 
 #endif
