@@ -13,10 +13,8 @@
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "handlers/leaf/leaf.h"
-#include "handlers/format/safetensors.h"
+#include "handlers/subtree/safetensors_list.h"
 #include "handlers/subtree/safetensors_lost.h"
-#include "handlers/subtree/leaf_table.h"
-#include "handlers/subtree/tree_manifest.h"
 
 #define OPEN_ARRAYS 64     /* limit for one reader */
 #define PREFETCH_LEAVES 32 /* leaves that one hint covers */
@@ -62,88 +60,27 @@ uint64_t subtree_file_memory(const struct subtree_file *f)
 
 /* ---- making a safetensors file ---- */
 
-struct making {
-	const struct leaf_table *s;
-	const struct subtree_want *want;
-	struct arena arena; /* memory of names and paths */
-	struct st_tensor *tensor;
-	struct st_text *text;
-	size_t n, n_texts;
-	struct buf manifest;
-};
-
-static void making_release(struct making *m)
+static int add_leaf(struct safetensors_list *l, const struct leaf_info *f, size_t id)
 {
-	buf_release(&m->manifest);
-	arena_release(&m->arena);
-}
-
-static int subtree_file_keep(struct making *m, const struct buf *text, struct span *ret)
-{
-	*ret = span_of(arena_dup(&m->arena, buf_span(text)), text->n);
-	return ret->p ? 0 : fail(-ENOMEM, "cannot name a leaf");
-}
-
-static int name_leaf(struct making *m, const struct leaf_info *f, struct span *ret_name,
-		     struct span *ret_path)
-{
-	auto_buf name = { .metered = true }, path = { .metered = true };
-	int r = subtree_key(f->part, f->leaf, m->want->separator, &name);
+	auto_buf path = { .metered = true };
+	struct span own;
+	int r = subtree_path(f->part, f->leaf, &path);
 
 	if (r < 0)
 		return r;
-	r = subtree_path(f->part, f->leaf, &path);
-	if (r < 0)
-		return r;
-	r = subtree_file_keep(m, &name, ret_name);
-	return r < 0 ? r : subtree_file_keep(m, &path, ret_path);
-}
-
-static struct tree_manifest_casts casts_of(const struct subtree_want *want)
-{
-	return (struct tree_manifest_casts){ (int)want->restore_dtype, want->cast, true };
-}
-
-static int subtree_file_add_tensor(struct making *m, const struct leaf_info *f)
-{
-	const struct tree_manifest_casts casts = casts_of(m->want);
-	struct st_tensor *t = &m->tensor[m->n++];
-	uint64_t elements = f->bytes / dtype_info(f->array.dtype)->size;
-	int r;
-
-	t->array = f->array;
-	r = tree_manifest_cast(f->part->item, f->leaf, f->is_scalar, &casts, &t->array.dtype);
-	if (r < 0)
-		return r;
-	t->id = (uint32_t)(f - m->s->leaf);
-	if (!mul_fits(elements, dtype_info(t->array.dtype)->size, &t->bytes))
-		return fail(-EFBIG, "the tensor has more than 2^64 bytes");
-	return name_leaf(m, f, &t->name, &t->path);
-}
-
-static int add_leaf(struct making *m, const struct leaf_info *f)
-{
-	auto_buf path = { 0 };
-
 	switch (f->kind) {
 	case VALUE_ARRAY:
-		return subtree_file_add_tensor(m, f);
-	case VALUE_TEXT: {
-		struct st_text *t = &m->text[m->n_texts++];
-
-		t->text = f->text;
-		return name_leaf(m, f, &t->name, &t->path);
-	}
+	case VALUE_TEXT:
+		r = arena_keep(&l->arena, buf_span(&path), &own);
+		return r < 0 ? r : safetensors_list_add(l, f, own, id);
 	case VALUE_NONE:
 		return 0;
 	case VALUE_FILE:
-		subtree_path(f->part, f->leaf, &path);
 		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin cannot be a tensor",
 			    buf_str(&path));
 	case VALUE_UNKNOWN:
 		break;
 	}
-	subtree_path(f->part, f->leaf, &path);
 	return fail(f->error ? f->error : -EOPNOTSUPP, "'%s': %s", buf_str(&path), f->why);
 }
 
@@ -155,19 +92,20 @@ static int broken_part(const struct subtree *st)
 	return 0;
 }
 
-static int make_extents(const struct making *m, struct subtree_file *f)
+static int make_extents(const struct safetensors_list *l, const struct leaf_table *s,
+			struct subtree_file *f)
 {
-	f->extent = arena_calloc(&f->arena, m->n + 1, sizeof(*f->extent));
+	f->extent = arena_calloc(&f->arena, l->n + 1, sizeof(*f->extent));
 	if (!f->extent)
-		return fail(-ENOMEM, "cannot lay out %zu tensors", m->n);
-	f->n = m->n;
+		return fail(-ENOMEM, "cannot lay out %zu tensors", l->n);
+	f->n = l->n;
 	f->size = f->head.n;
-	for (size_t i = 0; i < m->n; i++) {
-		const struct st_tensor *t = &m->tensor[i];
-		const struct leaf_info *info = &m->s->leaf[t->id];
+	for (size_t i = 0; i < l->n; i++) {
+		const struct st_tensor *t = &l->tensor[i];
+		const struct leaf_info *info = &s->leaf[t->id];
 
 		f->extent[i] = (struct extent){ t->off, t->bytes, info->leaf,
-						(uint32_t)(info->part - m->s->subtree->part),
+						(uint32_t)(info->part - s->subtree->part),
 						t->array.dtype };
 		f->size = t->off + t->bytes;
 	}
@@ -188,47 +126,32 @@ static int say_what_is_lost(const struct subtree *st, const struct subtree_want 
 	return r;
 }
 
-/* The same manifest that an export has. */
-static int add_manifest(struct making *m)
-{
-	const struct tree_manifest_style style = { .separator = m->want->separator };
-	const struct tree_manifest_casts casts = casts_of(m->want);
-	int r = tree_manifest_print(m->s->subtree, (struct tree_manifest_only){ 0 }, &casts, &style,
-				    &m->manifest);
-
-	if (r < 0)
-		return r;
-	if (!tree_manifest_is_empty(buf_span(&m->manifest)))
-		m->text[m->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
-							  span_str(TREE_MANIFEST_KEY),
-							  buf_span(&m->manifest) };
-	return r;
-}
-
 static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want,
 			    struct subtree_file *f)
 {
-	__attribute__((cleanup(making_release))) struct making m = { .s = s,
-								     .want = want,
-								     .arena.metered = true };
+	auto_safetensors_list l = {
+		.st = s->subtree,
+		.casts = { (int)want->restore_dtype, want->cast, true },
+		.separator = want->separator,
+		.arena.metered = true,
+	};
 	int r = broken_part(s->subtree);
 
-	m.tensor = arena_calloc(&m.arena, s->n + 1, sizeof(*m.tensor));
-	m.text = arena_calloc(&m.arena, s->n + 1, sizeof(*m.text));
-	if (!m.tensor || !m.text)
-		return fail(-ENOMEM, "cannot lay out %zu leaves", s->n);
+	if (r < 0)
+		return r;
+	r = safetensors_list_begin(&l, s->n);
 	for (size_t i = 0; i < s->n && r >= 0; i++)
-		r = add_leaf(&m, &s->leaf[i]);
+		r = add_leaf(&l, &s->leaf[i], i);
 	if (r < 0)
 		return r;
-	r = add_manifest(&m);
+	r = safetensors_list_end(&l);
 	if (r < 0)
 		return r;
-	r = safetensors_header(m.tensor, m.n, m.text, m.n_texts, &f->head);
+	r = safetensors_header(l.tensor, l.n, l.text, l.n_texts, &f->head);
 	if (r < 0)
 		return r;
 	r = say_what_is_lost(s->subtree, want);
-	return r < 0 ? r : make_extents(&m, f);
+	return r < 0 ? r : make_extents(&l, s, f);
 }
 
 int subtree_file_new(const struct subtree *st, const struct subtree_want *want,

@@ -10,20 +10,16 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "handlers/format/safetensors.h"
+#include "handlers/subtree/safetensors_list.h"
 #include "tools/convert/export.h"
 
 struct shards {
 	struct export *x;
-	struct st_tensor *tensor; /* tensors of all shards, one shard after another; id: the leaf */
-	size_t n;
-	size_t *first; /* index of the first tensor of shard i; first[n_shards] is n */
+	struct safetensors_list all; /* one shard after another; id: the leaf */
+	size_t *first; /* index of the first tensor of shard i; first[n_shards] is all.n */
 	size_t n_shards;
 	struct io_file **file;
-	struct st_text *text;
-	size_t n_texts;
 	uint64_t *bytes; /* sizes of the tensors, for the distribution of the work */
-	struct buf tree_manifest;
 };
 
 static int export_safetensors_by_name(const void *a, const void *b)
@@ -38,45 +34,16 @@ static int by_leaf(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-static struct tree_manifest_style style_of(const struct export *x)
-{
-	return (struct tree_manifest_style){ .separator = x->a->options.safetensors_separator };
-}
-
-static int export_safetensors_add_leaf(struct shards *s, size_t i)
-{
-	struct export *x = s->x;
-	const struct tree_manifest_style style = style_of(x);
-	const struct export_leaf *l = &x->leaf[i];
-	auto_buf name = { 0 };
-	struct span key, path = span_str(l->path);
-	int r = tree_manifest_key(l->info->part, l->info->leaf, &style, &name);
-
-	if (r < 0)
-		return r;
-	r = arena_keep(&x->arena, buf_span(&name), &key);
-	if (r < 0)
-		return r;
-	if (l->info->kind == VALUE_TEXT)
-		s->text[s->n_texts++] = (struct st_text){ key, path, l->info->text };
-	if (l->info->kind == VALUE_ARRAY)
-		s->tensor[s->n++] = (struct st_tensor){ .name = key,
-							.path = path,
-							.array = l->array,
-							.bytes = l->bytes,
-							.id = (uint32_t)i };
-	return 0;
-}
-
 /* Names must be unique in all shards together, not only in each file. */
 static int export_safetensors_check_names(const struct shards *s)
 {
-	qsort(s->tensor, s->n, sizeof(*s->tensor), export_safetensors_by_name);
-	for (size_t i = 1; i < s->n; i++)
-		if (span_eq(s->tensor[i - 1].name, s->tensor[i].name))
+	qsort(s->all.tensor, s->all.n, sizeof(*s->all.tensor), export_safetensors_by_name);
+	for (size_t i = 1; i < s->all.n; i++)
+		if (span_eq(s->all.tensor[i - 1].name, s->all.tensor[i].name))
 			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'",
-				    SPAN_ARG(s->tensor[i - 1].path), SPAN_ARG(s->tensor[i].path),
-				    SPAN_ARG(s->tensor[i].name));
+				    SPAN_ARG(s->all.tensor[i - 1].path),
+				    SPAN_ARG(s->all.tensor[i].path),
+				    SPAN_ARG(s->all.tensor[i].name));
 	return 0;
 }
 
@@ -85,18 +52,18 @@ static void export_safetensors_cut(struct shards *s)
 	uint64_t bytes = 0;
 
 	s->n_shards = 1;
-	for (size_t i = 0; i < s->n; i++) {
+	for (size_t i = 0; i < s->all.n; i++) {
 		uint64_t sum;
-		bool fits = add_fits(bytes, s->tensor[i].bytes, &sum) &&
+		bool fits = add_fits(bytes, s->all.tensor[i].bytes, &sum) &&
 			    (!s->x->max_shard || sum <= s->x->max_shard);
 
 		if (!fits && i > s->first[s->n_shards - 1]) {
 			s->first[s->n_shards++] = i;
-			sum = s->tensor[i].bytes;
+			sum = s->all.tensor[i].bytes;
 		}
 		bytes = sum;
 	}
-	s->first[s->n_shards] = s->n;
+	s->first[s->n_shards] = s->all.n;
 }
 
 static void shard_name(const struct shards *s, size_t i, char ret[64])
@@ -114,7 +81,7 @@ static void shard_name(const struct shards *s, size_t i, char ret[64])
 static int begin_shard(struct shards *s, size_t i)
 {
 	struct export *x = s->x;
-	struct st_tensor *t = s->tensor + s->first[i];
+	struct st_tensor *t = s->all.tensor + s->first[i];
 	size_t n = s->first[i + 1] - s->first[i];
 	bool lead = group_is_lead(x->group);
 	auto_buf head = { .metered = true };
@@ -130,7 +97,7 @@ static int begin_shard(struct shards *s, size_t i)
 				 IO_FILE_MODE, &s->file[i]);
 	if (r < 0)
 		return r;
-	r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
+	r = safetensors_header(t, n, i ? NULL : s->all.text, i ? 0 : s->all.n_texts, &head);
 	if (r < 0 || !lead)
 		return r;
 	r = io_write_exact(s->file[i], head.p, head.n, 0);
@@ -149,8 +116,8 @@ static int put_index(struct shards *s)
 	char name[64];
 	int r;
 
-	for (size_t i = 0; i < s->n; i++)
-		total += s->tensor[i].bytes;
+	for (size_t i = 0; i < s->all.n; i++)
+		total += s->all.tensor[i].bytes;
 	r = buf_addf(&out,
 		     "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
 		     (unsigned long long)total);
@@ -160,7 +127,7 @@ static int put_index(struct shards *s)
 			r = buf_add_str(&out, k ? ",\n    " : "\n    ");
 			if (r < 0)
 				return r;
-			r = json_put_str(&out, s->tensor[k].name, JSON_PYTHON);
+			r = json_put_str(&out, s->all.tensor[k].name, JSON_PYTHON);
 			if (r < 0)
 				return r;
 			r = buf_addf(&out, ": \"%s\"", name);
@@ -175,7 +142,7 @@ static int put_index(struct shards *s)
 static int write_tensor(void *arg, size_t i, struct worker *worker)
 {
 	struct shards *s = arg;
-	const struct st_tensor *t = &s->tensor[i];
+	const struct st_tensor *t = &s->all.tensor[i];
 	size_t shard = 0;
 
 	while (i >= s->first[shard + 1])
@@ -187,26 +154,24 @@ static int write_tensor(void *arg, size_t i, struct worker *worker)
 static int list(struct shards *s)
 {
 	struct export *x = s->x;
-	const struct tree_manifest_style style = style_of(x);
-	int r = tree_manifest_print(&x->st, export_only(x), &x->casts, &style, &s->tree_manifest);
+	int r = safetensors_list_begin(&s->all, x->n);
 
-	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
-	s->text = calloc(x->n + 1, sizeof(*s->text));
+	if (r < 0)
+		return r;
 	s->first = calloc(x->n + 2, sizeof(*s->first));
 	s->file = calloc(x->n + 2, sizeof(*s->file));
 	s->bytes = calloc(x->n + 1, sizeof(*s->bytes));
-	if (!s->tensor || !s->text || !s->first || !s->file || !s->bytes)
+	if (!s->first || !s->file || !s->bytes)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
-		r = export_safetensors_add_leaf(s, i);
+		r = safetensors_list_add(&s->all, x->leaf[i].info, span_str(x->leaf[i].path), i);
 	if (r < 0)
 		return r;
-	if (!tree_manifest_is_empty(buf_span(&s->tree_manifest)))
-		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
-							  span_str(TREE_MANIFEST_KEY),
-							  buf_span(&s->tree_manifest) };
+	r = safetensors_list_end(&s->all);
+	if (r < 0)
+		return r;
 	r = export_safetensors_check_names(s);
-	qsort(s->tensor, s->n, sizeof(*s->tensor), by_leaf);
+	qsort(s->all.tensor, s->all.n, sizeof(*s->all.tensor), by_leaf);
 	export_safetensors_cut(s);
 	return r;
 }
@@ -234,22 +199,24 @@ static int make_files(struct shards *s, int r)
 
 int export_safetensors(struct export *x)
 {
-	struct shards s = { .x = x };
+	struct shards s = { .x = x,
+			    .all = { .st = &x->st,
+				     .only = export_only(x),
+				     .casts = x->casts,
+				     .separator = x->a->options.safetensors_separator } };
 	int r = list(&s);
 
 	export_remarks(x);
 	r = make_files(&s, r);
 	/* In the order of the files, which was set with the headers. */
-	for (size_t i = 0; i < s.n; i++)
-		s.bytes[i] = s.tensor[i].bytes;
-	r = export_workers(x, r, s.n, s.bytes, write_tensor, &s);
+	for (size_t i = 0; i < s.all.n; i++)
+		s.bytes[i] = s.all.tensor[i].bytes;
+	r = export_workers(x, r, s.all.n, s.bytes, write_tensor, &s);
 	for (size_t i = 0; i < s.n_shards && s.file; i++)
 		io_file_unref(s.file[i]);
-	free(s.tensor);
-	free(s.text);
 	free(s.first);
 	free(s.file);
 	free(s.bytes);
-	buf_release(&s.tree_manifest);
+	safetensors_list_release(&s.all);
 	return r;
 }
