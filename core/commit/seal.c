@@ -125,9 +125,10 @@ struct building {
 	struct cache *cache;
 };
 
-static int build_nodes(const struct building *b, const struct ocdbt_config *config,
-		       struct ocdbt_data *nodes, struct ocdbt_version *root)
+static int build_nodes(void *arg, const struct ocdbt_config *config, struct ocdbt_data *nodes,
+		       struct ocdbt_version *root)
 {
+	const struct building *b = arg;
 	struct ocdbt_array_source source;
 
 	if (b->parts)
@@ -136,47 +137,14 @@ static int build_nodes(const struct building *b, const struct ocdbt_config *conf
 	return ocdbt_build(&source.base, config, nodes, root);
 }
 
-static int write_nodes(const struct building *b, const struct ocdbt_config *config,
-		       struct ocdbt_data *nodes)
+static int seal_build(struct commit *c, struct building *b)
 {
-	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
-	struct ocdbt_version root;
-	int r = build_nodes(b, config, nodes, &root);
-
-	if (r < 0)
-		return r;
-	r = ocdbt_data_sync(nodes);
-	if (r < 0)
-		return r;
-	r = ocdbt_manifest_first(config, &root, 0, &manifest);
-	return r < 0 ? r : ocdbt_manifest_write(b->dir, &manifest, NULL);
-}
-
-/*
- * Write nodes and manifest. The nodes have their own data files, so that these can be discarded
- * after a failure.
- */
-static int seal_build(struct commit *c, const struct building *b)
-{
-	struct ocdbt_data_opts opts = { .dir_mode = c->dir_mode };
 	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
 	struct ocdbt_data_stats stats;
-	struct ocdbt_config config;
-	int r = ocdbt_config_init(&config);
+	int r = ocdbt_database_write(b->dir, c->dir_mode, NULL, build_nodes, b, &nodes);
 
 	if (r < 0)
 		return r;
-	r = ocdbt_data_new(b->dir, &opts, &nodes);
-	if (r < 0)
-		return r;
-	r = write_nodes(b, &config, nodes);
-	if (r < 0) {
-		struct err_note note;
-
-		err_save(r, &note);
-		ocdbt_data_discard(nodes);
-		return err_restore(&note);
-	}
 	ocdbt_data_stats(nodes, &stats);
 	trace(TRACE_OCDBT, "wrote %llu bytes of nodes", (unsigned long long)stats.bytes);
 	if (b->parts && c->merged)

@@ -269,3 +269,43 @@ int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, con
 
 	return r < 0 ? r : io_write_file(dir, name ? name : "manifest.ocdbt", buf_span(&record));
 }
+
+static int write_database(struct io_dir *dir, const char *name, ocdbt_build_fn *build, void *arg,
+			  struct ocdbt_data *nodes)
+{
+	auto_manifest manifest = { 0 };
+	struct ocdbt_config config;
+	struct ocdbt_version root;
+	int r = ocdbt_config_init(&config);
+
+	if (r < 0)
+		return r;
+	r = build(arg, &config, nodes, &root);
+	if (r < 0)
+		return r;
+	r = ocdbt_data_sync(nodes);
+	if (r < 0)
+		return r;
+	r = ocdbt_manifest_first(&config, &root, 0, &manifest);
+	return r < 0 ? r : ocdbt_manifest_write(dir, &manifest, name);
+}
+
+int ocdbt_database_write(struct io_dir *dir, unsigned dir_mode, const char *name,
+			 ocdbt_build_fn *build, void *arg, struct ocdbt_data **ret)
+{
+	const struct ocdbt_data_opts opts = { .dir_mode = dir_mode };
+	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
+	struct err_note note;
+	int r = ocdbt_data_new(dir, &opts, &nodes);
+
+	if (r < 0)
+		return r;
+	r = write_database(dir, name, build, arg, nodes);
+	if (r < 0) {
+		err_save(r, &note);
+		ocdbt_data_discard(nodes);
+		return err_restore(&note);
+	}
+	*ret = take(nodes);
+	return 0;
+}

@@ -326,6 +326,15 @@ int ocdbt_manifest_next(struct ocdbt *db, const struct ocdbt_version *root, uint
  * "manifest.ocdbt.__lock", which is TensorStore's lock.
  */
 int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, const char *name);
+/*
+ * Write a new database: the nodes that build() makes, in data files of their own, then a manifest
+ * of that name as by ocdbt_manifest_write(), each durable before the next. After a failure the data
+ * files are removed; *ret is for a caller who may have to discard them later.
+ */
+typedef int ocdbt_build_fn(void *arg, const struct ocdbt_config *config, struct ocdbt_data *nodes,
+			   struct ocdbt_version *ret);
+int ocdbt_database_write(struct io_dir *dir, unsigned dir_mode, const char *name,
+			 ocdbt_build_fn *build, void *arg, struct ocdbt_data **ret);
 
 /* ---- checking ---- */
 

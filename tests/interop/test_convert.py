@@ -547,6 +547,18 @@ def test_merge_makes_it_whole(run, cases, copy):
 
 
 @pytest.mark.feature('A16')
+def test_merge_that_fails_leaves_the_item_as_it_was(run, cases, copy):
+    """Whichever change fails, the sync of the manifest's name too: the next merge has everything."""
+    item = copy(cases('unmerged'))
+    before = sorted(p.name for p in item.rglob('*') if p.is_file())
+    n = 1
+    while (r := run('merge', item, '-o', f'io=fault(change:eio:{n}):sync', ok=False)).returncode:
+        assert 'Input/output error' in r.stderr and sorted(p.name for p in item.rglob('*') if p.is_file()) == before, (n, r.stderr)
+        n += 1
+    assert n > 5 and not restoring.faults(cases('unmerged').tree(), restored(item))
+
+
+@pytest.mark.feature('A16')
 def test_merge_of_two_processes_equals_tensorstores(run, cases, copy):
     case = cases('unmerged-two-processes')
     item = copy(case)

@@ -66,74 +66,72 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 
 /* ---- merging ---- */
 
-static int merge_write_manifest(struct io_dir *dir, const struct ocdbt_manifest *m)
+struct merging {
+	struct ckpt *ckpt;
+	const struct ocdbt_parts *parts;
+	struct ocdbt_merge_stats *stats;
+};
+
+static int merge_nodes(void *arg, const struct ocdbt_config *config, struct ocdbt_data *nodes,
+		       struct ocdbt_version *root)
 {
-	int r = io_remove_tree(dir, NEW_MANIFEST);
+	const struct merging *m = arg;
+	int r = ocdbt_merge_dirs(m->ckpt->source, m->parts, m->ckpt->cache, config, nodes, root,
+				 m->stats);
 
 	if (r < 0)
 		return r;
-	r = ocdbt_manifest_write(dir, m, NEW_MANIFEST);
-	if (r < 0)
-		return r;
-	r = interrupt_check();
-	return r < 0 ? r : io_dirop(dir, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
+	/* A killed process may have left one. */
+	r = io_remove_tree(m->ckpt->source, NEW_MANIFEST);
+	return r < 0 ? r : interrupt_check();
 }
 
-static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
+/* Sync the name of the manifest; if that fails, it is as if there had been no merge. */
+static int sync_name(struct io_dir *dir, struct ocdbt_data **nodes)
 {
-	int r = merge_write_manifest(dir, m);
+	struct err_note why;
+	int r = io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
 
-	if (r < 0) {
-		struct err_note why;
-
-		err_save(r, &why);
-		io_remove_tree(dir, NEW_MANIFEST);
-		return err_restore(&why);
+	if (r >= 0)
+		return r;
+	err_save(r, &why);
+	/* A manifest that stays refers to the nodes, which then must not be discarded. */
+	if (io_dirop(dir, IO_RENAME_NEW, "manifest.ocdbt", NEW_MANIFEST, 0) < 0) {
+		ocdbt_data_free(*nodes);
+		*nodes = NULL;
 	}
-	return io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
+	return err_restore(&why);
 }
 
-static int merge_into(struct ckpt *ckpt, const struct ocdbt_parts *parts,
-		      const struct ocdbt_config *config, struct ocdbt_data *data,
-		      struct ocdbt_merge_stats *ret)
+static int write_and_rename(struct merging *m, struct ocdbt_data **ret_nodes)
 {
-	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
-	struct ocdbt_version root;
-	int r = ocdbt_merge_dirs(ckpt->source, parts, ckpt->cache, config, data, &root, ret);
+	struct io_dir *dir = m->ckpt->source;
+	int r = ocdbt_database_write(dir, 0, NEW_MANIFEST, merge_nodes, m, ret_nodes);
 
 	if (r < 0)
 		return r;
 	r = interrupt_check();
 	if (r < 0)
 		return r;
-	r = ocdbt_data_sync(data);
-	if (r < 0)
-		return r;
-	r = ocdbt_manifest_first(config, &root, 0, &manifest);
-	return r < 0 ? r : publish(ckpt->source, &manifest);
+	r = io_dirop(dir, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
+	return r < 0 ? r : sync_name(dir, ret_nodes);
 }
 
 static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts,
 		       struct ocdbt_merge_stats *ret)
 {
-	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
-	struct ocdbt_config config;
-	int r = ocdbt_config_init(&config);
+	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
+	struct merging m = { ckpt, parts, ret };
+	struct err_note why;
+	int r = write_and_rename(&m, &nodes);
 
-	if (r < 0)
+	if (r >= 0)
 		return r;
-	r = ocdbt_data_new(ckpt->source, NULL, &data);
-	if (r < 0)
-		return r;
-	r = merge_into(ckpt, parts, &config, data, ret);
-	if (r < 0) {
-		struct err_note why;
-
-		err_save(r, &why);
-		ocdbt_data_discard(data);
-		return err_restore(&why);
-	}
-	return 0;
+	err_save(r, &why);
+	if (nodes)
+		ocdbt_data_discard(nodes);
+	io_remove_tree(ckpt->source, NEW_MANIFEST);
+	return err_restore(&why);
 }
 
 static int report(struct cmd_args *a, size_t parts, const struct ocdbt_merge_stats *stats,
