@@ -99,7 +99,7 @@ static inline struct span span_from(struct span s, size_t at)
 }
 
 /* For printf: ("%.*s", SPAN_ARG(s)). */
-#define SPAN_ARG(s) (int)(s).n, (const char *)(s).p
+#define SPAN_ARG(s) (int)(s).n, (s).p ? (const char *)(s).p : ""
 
 /*
  * The number of bytes of the control character at the start of s; 0 when s does not start with one.
