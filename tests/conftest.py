@@ -82,9 +82,9 @@ def shuffle(items, seed):
 
 
 def pytest_report_teststatus(report, config):
-    """A file has no use for a dot for each test that passed."""
-    if report.passed and config.getini('console_output_style') == 'classic':
-        return ('passed' if report.when == 'call' else ''), '', ''
+    """A file has no use for a dot for each test that passed, nor for a letter for each that was skipped."""
+    if (report.passed or report.skipped) and not hasattr(report, 'wasxfail') and config.getini('console_output_style') == 'classic':
+        return ('' if report.passed and report.when != 'call' else report.outcome), '', ''
     return None
 
 

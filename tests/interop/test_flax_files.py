@@ -88,6 +88,7 @@ def test_a_file_that_is_none(run, program, tmp_path, data, message):
     assert r.returncode == 1 and message in r.stderr, r.stderr
 
 
+@pytest.mark.filterwarnings('ignore:.* is one of 2 shards')
 def test_shards_become_one_step(run, tmp_path):
     """As docs/huggingface.md has it."""
     flat = {}

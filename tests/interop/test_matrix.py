@@ -33,9 +33,11 @@ SHOWN = {
 
 def rows(names):
     """The cases as parameters, each with the rows that it shows."""
+    out = []
     for name in names:
         shown = {row for prefix, ids in SHOWN.items() if name.startswith(prefix) for row in ids}
-        yield pytest.param(name, marks=[pytest.mark.feature(*sorted(shown))] if shown else [])
+        out.append(pytest.param(name, marks=[pytest.mark.feature(*sorted(shown))] if shown else []))
+    return out
 
 
 def deep(name):

@@ -61,12 +61,13 @@ def write_by_two_threads(path, like):
         for at in range(start, stop, 1024):
             os.pwrite(fd, data[at:min(at + 1024, stop)], at)
             os.close(os.dup(fd))
-    threads = [threading.Thread(target=half, args=(part, part + (len(data) + 1) // 2)) for part in (0, len(data) // 2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    os.close(fd)
+    threads = Threads()
+    try:
+        for part in (0, len(data) // 2):
+            threads.start(half, part, part + (len(data) + 1) // 2)
+        threads.end()
+    finally:
+        os.close(fd)
 
 
 def read(m, step):

@@ -12,6 +12,8 @@ import safetensors.torch
 
 import pytreefs
 
+pytestmark = pytest.mark.filterwarnings('ignore:.*(has lost its _METADATA|are integers, which checkpoints store as texts)')
+
 Point = namedtuple('Point', 'y b a')
 LAYERS = {i: {'w': np.full(2, i, np.float32)} for i in range(12)}
 OFFSETS = {i: np.full(1, i, np.float32) for i in (-10, -2, 0, 3, 10)}

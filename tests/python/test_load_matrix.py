@@ -35,6 +35,7 @@ def faults_of(case):
     return out
 
 
+@pytest.mark.filterwarnings('ignore:.* has lost its _METADATA')
 @pytest.mark.parametrize('name', [n for n in checkpoints.names() if n not in ELSEWHERE])
 def test_case(cases, name):
     faults = faults_of(cases(name))

@@ -12,6 +12,8 @@ import pytest
 import pytreefs
 from pytreefs import _pytreefs as native
 
+pytestmark = pytest.mark.filterwarnings('ignore:keys of .* are integers, which checkpoints store as texts')
+
 State = collections.namedtuple('State', 'mu count')
 
 

@@ -57,6 +57,7 @@ def test_a_leaf_and_a_part_of_it_as_a_tensor(framework):
         pytreefs.load(STATE / 'params/embed/tabl')
 
 
+@pytest.mark.filterwarnings('ignore:torch.quantize_per_tensor')
 def test_what_cannot_be_saved_is_named(tmp_path):
     for value in (torch.ones(2, device='meta'), torch.ones(2).to_sparse(), torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)):
         with pytest.raises(pytreefs.Error, match="'default/a/w' cannot be saved") as e:

@@ -34,6 +34,8 @@ from flax.training.train_state import TrainState
 from jax.example_libraries import optimizers
 from jax.experimental import sparse
 
+pytestmark = pytest.mark.filterwarnings('ignore:keys of .* are integers, which checkpoints store as texts')
+
 Pair = collections.namedtuple('Pair', 'second first')
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -172,6 +172,7 @@ def test_a_web_server_has_what_consolidated_metadata_name(hierarchy, run, reques
             pytreefs.load(url)
 
 
+@pytest.mark.filterwarnings('ignore:.* its server cannot list')
 def test_a_database_names_what_is_in_its_groups(run, tmp_path):
     """Of a database nothing has to be listed: its groups are read from a web server without consolidated metadata, too."""
     import tensorstore as ts
