@@ -29,13 +29,8 @@
 
 #define DESCRIPTORS_FEW 4096
 
-struct pipe_ends {
-	int to;    /* the helper's stdin; negative: it is not running */
-	int alive; /* reaches end of file when the helper ends */
-};
-
 /* Start the helper. Returns a negative error code, without a message. */
-static int open_helper(struct forget *f, struct pipe_ends *ret)
+static int open_helper(struct forget *f)
 {
 	auto_close int in = -1, held = -1, to = -1, alive = -1;
 	int ends[2], r;
@@ -55,43 +50,44 @@ static int open_helper(struct forget *f, struct pipe_ends *ret)
 	f->alive = alive;
 	pthread_mutex_unlock(&f->lock);
 	atomic_store(&f->helper, r);
-	*ret = (struct pipe_ends){ .to = to, .alive = alive };
+	f->to = to;
 	to = alive = -1;
 	return 0;
 }
 
-static void close_helper(struct forget *f, struct pipe_ends *p)
+static void close_helper(struct forget *f)
 {
+	int alive = f->alive;
 	char none;
 
-	if (p->to < 0)
+	if (f->to < 0)
 		return;
-	close(p->to);
-	while (read(p->alive, &none, 1) < 0 && errno == EINTR)
+	close(f->to);
+	f->to = -1;
+	while (read(alive, &none, 1) < 0 && errno == EINTR)
 		;
 	atomic_store(&f->helper, 0);
 	pthread_mutex_lock(&f->lock);
 	f->alive = -1;
 	pthread_mutex_unlock(&f->lock);
-	close(p->alive);
-	p->to = p->alive = -1;
+	close(alive);
 }
 
 /* The helper may have been killed, so a failed write is retried once with a new one. */
-static void send_paths(struct forget *f, struct pipe_ends *p, struct span paths)
+static void send_paths(struct forget *f, struct span paths)
 {
 	int code = EPIPE;
 
 	for (int tries = 0; tries < 2; tries++) {
-		int r = p->to < 0 ? open_helper(f, p) : 0;
+		int r = f->to < 0 ? open_helper(f) : 0;
 
 		if (r < 0) {
 			code = -r;
 			break;
 		}
-		if (write_all(p->to, paths) >= 0)
+		if (write_all(f->to, paths) >= 0)
 			return;
-		close_helper(f, p);
+		close_helper(f);
 	}
 	log_info("names of the mount are forgotten late: cannot run a process for it: %s",
 		 strerror(code));
@@ -107,11 +103,7 @@ static bool descriptors_are_few(void)
 static void *forget_run(void *arg)
 {
 	struct forget *f = arg;
-	struct pipe_ends helper = { -1, -1 };
 
-	/* If descriptors may run out, the helper runs from the start. */
-	if (descriptors_are_few())
-		open_helper(f, &helper);
 	pthread_mutex_lock(&f->lock);
 	while (!f->stop) {
 		auto_buf paths = { 0 };
@@ -123,11 +115,11 @@ static void *forget_run(void *arg)
 		paths = f->paths;
 		f->paths = (struct buf){ 0 };
 		pthread_mutex_unlock(&f->lock);
-		send_paths(f, &helper, buf_span(&paths));
+		send_paths(f, buf_span(&paths));
 		pthread_mutex_lock(&f->lock);
 	}
 	pthread_mutex_unlock(&f->lock);
-	close_helper(f, &helper);
+	close_helper(f);
 	return NULL;
 }
 
@@ -135,12 +127,19 @@ int forget_start(struct forget *f, const char *mountpoint, struct broker *broker
 {
 	int r;
 
-	*f = (struct forget){ .mountpoint = mountpoint, .broker = broker, .alive = -1 };
+	*f = (struct forget){ .mountpoint = mountpoint, .broker = broker, .alive = -1, .to = -1 };
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->changed, NULL);
+	/*
+	 * If descriptors may run out, the helper runs before the first request: programs could
+	 * use them up faster than it starts.
+	 */
+	if (descriptors_are_few())
+		open_helper(f);
 	r = thread_start(&f->thread, "forget", forget_run, f);
 	if (r >= 0)
 		return 0;
+	close_helper(f);
 	pthread_cond_destroy(&f->changed);
 	pthread_mutex_destroy(&f->lock);
 	return fail(r, "cannot start a thread: %s", strerror(-r));

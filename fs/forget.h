@@ -24,12 +24,12 @@ struct forget {
 	struct broker *broker; /* starts the helper */
 	pthread_t thread;
 	atomic_int helper;    /* process number of the helper; 0: not running */
-	pthread_mutex_t lock; /* protects all members below */
+	pthread_mutex_t lock; /* protects the members below up to stop */
 	pthread_cond_t changed;
 	struct buf paths; /* NUL-terminated, one after another */
-	/* reaches end of file when the helper ends; used by the thread only; -1: not running */
-	int alive;
+	int alive;        /* reaches end of file when the helper ends; -1: it is not running */
 	bool stop;
+	int to; /* the helper's stdin, used by the thread only; -1: it is not running */
 };
 
 /* Start the thread. mountpoint and broker are borrowed until forget_stop(). */
