@@ -6,7 +6,6 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
-#include "core/base/meter.h"
 
 struct text_slot {
 	struct span s; /* p NULL: unused */
@@ -15,23 +14,16 @@ struct text_slot {
 
 void interner_release(struct interner *set)
 {
-	free(set->slots);
-	meter_release(set->charged);
+	arena_release(&set->table);
 	*set = (struct interner){ 0 };
 }
 
 static int interner_grow(struct interner *set, bool metered)
 {
 	size_t n = set->n_slots ? set->n_slots * 2 : 256;
-	uint64_t charge = metered ? n * sizeof(struct text_slot) : 0;
-	struct text_slot *t;
-	int r = meter_charge(charge);
+	struct arena table = { .metered = metered };
+	struct text_slot *t = arena_calloc(&table, n, sizeof(*t));
 
-	if (r < 0)
-		return r;
-	t = calloc(n, sizeof(*t));
-	if (!t)
-		meter_release(charge);
 	if (!t)
 		return fail(-ENOMEM, "cannot keep texts: not enough memory");
 	for (size_t i = 0; i < set->n_slots; i++) {
@@ -43,9 +35,8 @@ static int interner_grow(struct interner *set, bool metered)
 			at = (at + 1) & (n - 1);
 		t[at] = set->slots[i];
 	}
-	free(set->slots);
-	meter_release(set->charged);
-	set->charged = charge;
+	arena_release(&set->table);
+	set->table = table;
 	set->slots = t;
 	set->n_slots = n;
 	return 0;

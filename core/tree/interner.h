@@ -9,11 +9,11 @@
 
 struct text_slot;
 
-/* A zeroed one is empty. The texts are in an arena, the table is on the heap. */
+/* A zeroed one is empty. The texts are in an arena of the caller. */
 struct interner {
+	struct arena table; /* memory of the slots; metered if the other arena is */
 	struct text_slot *slots;
 	size_t n_slots, used;
-	uint64_t charged; /* bytes charged to the meter, when the arena is metered */
 };
 
 /*

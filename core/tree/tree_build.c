@@ -9,7 +9,6 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
-#include "core/base/meter.h"
 
 static int tree_build_out_of_memory(void)
 {
@@ -18,8 +17,7 @@ static int tree_build_out_of_memory(void)
 
 void tree_build_release(struct tree_build *b)
 {
-	free(b->slots);
-	meter_release(b->charged);
+	arena_release(&b->table);
 	interner_release(&b->texts);
 	*b = (struct tree_build){ 0 };
 }
@@ -32,17 +30,11 @@ int tree_build_text(struct tree_build *b, struct span text, struct span *ret)
 static int grow_slots(struct tree_build *b)
 {
 	size_t n = b->n_slots ? b->n_slots * 2 : 256;
-	uint64_t charge = b->tree->arena.metered ? n * sizeof(struct tree_node *) : 0;
-	struct tree_node **t;
-	int r = meter_charge(charge);
+	struct arena table = { .metered = b->tree->arena.metered };
+	struct tree_node **t = arena_calloc(&table, n, sizeof(*t));
 
-	if (r < 0)
-		return r;
-	t = calloc(n, sizeof(*t));
-	if (!t) {
-		meter_release(charge);
+	if (!t)
 		return tree_build_out_of_memory();
-	}
 	for (size_t i = 0; i < b->n_slots; i++) {
 		size_t at = b->slots[i] ? b->slots[i]->id & (n - 1) : 0;
 
@@ -52,9 +44,8 @@ static int grow_slots(struct tree_build *b)
 			at = (at + 1) & (n - 1);
 		t[at] = b->slots[i];
 	}
-	free(b->slots);
-	meter_release(b->charged);
-	b->charged = charge;
+	arena_release(&b->table);
+	b->table = table;
 	b->slots = t;
 	b->n_slots = n;
 	return 0;

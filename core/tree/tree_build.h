@@ -14,9 +14,9 @@
  */
 struct tree_build {
 	struct tree *tree;        /* borrowed */
-	struct tree_node **slots; /* hash table of (parent, key); owned */
+	struct tree_node **slots; /* hash table of (parent, key) */
 	size_t n_slots, used;
-	uint64_t charged; /* bytes charged to the meter, for the table of a metered tree */
+	struct arena table; /* memory of the slots; metered if the tree is */
 	struct interner texts;
 };
 

@@ -4,7 +4,6 @@
  * of another leaf.
  */
 #include "core/base/err.h"
-#include "core/base/meter.h"
 #include "core/tree/tree.h"
 
 #define MAX_SHOWN 4 /* leaves in a message */
@@ -62,30 +61,25 @@ static void link_shared(struct tree_node **leaf, uint32_t n)
 
 int tree_find_shared(struct tree *tree)
 {
-	uint64_t bytes = (uint64_t)tree->n_nodes * sizeof(struct tree_node *);
-	auto_free struct tree_node **leaf = NULL;
+	auto_arena memory = { .metered = true };
+	struct tree_node **leaf;
 	bool ambiguous = false;
 	uint32_t n = 0;
-	int r;
 
 	for (uint32_t i = 0; i < tree->n_nodes && !ambiguous; i++)
 		ambiguous = tree->nodes[i]->key.n && is_ambiguous(tree->nodes[i]->key);
 	if (!ambiguous)
 		return 0;
-	r = meter_charge(bytes);
-	if (r < 0)
-		return r;
-	leaf = malloc(bytes);
-	if (leaf) {
-		for (uint32_t i = 0; i < tree->n_nodes; i++)
-			if (is_stored(tree->nodes[i]))
-				leaf[n++] = tree->nodes[i];
-		if (n)
-			qsort(leaf, n, sizeof(*leaf), by_stored_name);
-		link_shared(leaf, n);
-	}
-	meter_release(bytes);
-	return leaf ? 0 : fail(-ENOMEM, "cannot compare the names of %u nodes", tree->n_nodes);
+	leaf = arena_calloc(&memory, tree->n_nodes, sizeof(*leaf));
+	if (!leaf)
+		return fail(-ENOMEM, "cannot compare the names of %u nodes", tree->n_nodes);
+	for (uint32_t i = 0; i < tree->n_nodes; i++)
+		if (is_stored(tree->nodes[i]))
+			leaf[n++] = tree->nodes[i];
+	if (n)
+		qsort(leaf, n, sizeof(*leaf), by_stored_name);
+	link_shared(leaf, n);
+	return 0;
 }
 
 int tree_fail_shared(const struct tree_node *leaf)
