@@ -103,6 +103,8 @@ int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style
 int json_put_str(struct buf *out, struct span s, enum json_style style);
 /* The name of a member and its colon. */
 int json_put_name(struct buf *out, struct span name, enum json_style style);
+/* The same, after a comma unless it is the first of an object: out is empty or ends in '{'. */
+int json_put_member(struct buf *out, struct span name, enum json_style style);
 /*
  * The shortest digits that read back equal, always with '.', 'e' or a word: 1.0, 1e+16. NaN and
  * infinities are bare words in JSON_PYTHON*, and strings in the other styles.

@@ -82,6 +82,14 @@ int json_put_name(struct buf *out, struct span name, enum json_style style)
 	return r < 0 ? r : buf_add_str(out, style == JSON_COMPACT ? ":" : ": ");
 }
 
+int json_put_member(struct buf *out, struct span name, enum json_style style)
+{
+	bool is_first = !out->n || out->p[out->n - 1] == '{';
+	int r = is_first ? 0 : buf_add_str(out, style == JSON_COMPACT ? "," : ", ");
+
+	return r < 0 ? r : json_put_name(out, name, style);
+}
+
 /*
  * Find the fewest digits that read back equal; returns the decimal exponent of the first. Rounding
  * to p digits finds them, except at powers of two, where doubles are denser below than above: there

@@ -36,20 +36,13 @@ static int step_meta_no_memory(void)
 
 static int step_meta_take_member(struct members *m, struct span name)
 {
-	auto_buf text = { .metered = true };
 	int r;
 
 	for (size_t i = 0; i < m->n; i++)
 		if (span_eq(name, span_str(m->names[i])))
 			return json_pull_raw(&m->in, &m->raw[i]);
-	r = m->others.n ? buf_add_str(&text, ", ") : 0;
-	if (r < 0)
-		return r;
-	r = json_put_name(&text, name, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = json_pull_respell(&m->in, &text);
-	return r < 0 ? r : buf_add_span(&m->others, buf_span(&text));
+	r = json_put_member(&m->others, name, JSON_PYTHON);
+	return r < 0 ? r : json_pull_respell(&m->in, &m->others);
 }
 
 static int step_meta_take_members(struct members *m, struct span json, const char *what)
@@ -274,10 +267,7 @@ static int take_performance(struct members *m, struct step_meta *ret)
 		r = json_pull_raw(&p, &raw);
 		if (r < 0 || !number || !is_float(raw))
 			continue;
-		r = buf_add_str(&text, text.n > 1 ? ", " : "");
-		if (r < 0)
-			return r;
-		r = json_put_name(&text, name, JSON_PYTHON);
+		r = json_put_member(&text, name, JSON_PYTHON);
 		if (r < 0)
 			return r;
 		json_pull_init(&value, raw, m->in.what);
@@ -396,10 +386,7 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 		return json_put_str(out, m->handler, JSON_PYTHON);
 	r = buf_add_byte(out, '{');
 	for (size_t i = 0; i < m->n_items && r >= 0; i++) {
-		r = buf_add_str(out, i ? ", " : "");
-		if (r < 0)
-			return r;
-		r = json_put_name(out, m->items[i].name, JSON_PYTHON);
+		r = json_put_member(out, m->items[i].name, JSON_PYTHON);
 		if (r < 0)
 			return r;
 		r = m->items[i].handler.p ? json_put_str(out, m->items[i].handler, JSON_PYTHON) :

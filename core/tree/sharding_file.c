@@ -260,10 +260,7 @@ static int put_members(const struct member *members, size_t n, struct buf *ret)
 	int r = buf_add_byte(ret, '{');
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = buf_add_str(ret, i ? "," : "");
-		if (r < 0)
-			return r;
-		r = json_put_name(ret, members[i].name, JSON_COMPACT);
+		r = json_put_member(ret, members[i].name, JSON_COMPACT);
 		if (r < 0)
 			return r;
 		r = json_put_str(ret, members[i].entry->text, JSON_COMPACT);

@@ -448,11 +448,11 @@ static bool is_own(struct span name)
 
 int tensors_add_custom(const struct json *m, struct buf *ret)
 {
-	int r = buf_add_str(ret, ret->n ? ", " : "{");
+	int r = ret->n ? 0 : buf_add_byte(ret, '{');
 
 	if (r < 0)
 		return r;
-	r = json_put_name(ret, m->name, JSON_PYTHON);
+	r = json_put_member(ret, m->name, JSON_PYTHON);
 	return r < 0 ? r : json_print(ret, m, JSON_PYTHON);
 }
 

@@ -142,12 +142,9 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 	if (r < 0)
 		return r;
 	if (!has_format)
-		r = buf_add_str(out, n ? "\"format\":\"pt\"," : "\"format\":\"pt\"");
+		r = buf_add_str(out, "\"format\":\"pt\"");
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = i ? buf_add_byte(out, ',') : 0;
-		if (r < 0)
-			return r;
-		r = json_put_name(out, text[i].name, JSON_COMPACT);
+		r = json_put_member(out, text[i].name, JSON_COMPACT);
 		if (r < 0)
 			return r;
 		r = json_put_str(out, text[i].text, JSON_COMPACT);
