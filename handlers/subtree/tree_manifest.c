@@ -43,20 +43,17 @@ static void tree_manifest_printing_release(struct printing *p)
 	buf_release(&p->out);
 }
 
-static bool is_chosen(const struct printing *p, const struct subtree_part *part,
+static bool is_chosen(const struct tree_manifest_only *only, const struct subtree_part *part,
 		      const struct tree_node *leaf)
 {
-	return !p->only.choose || p->only.choose(p->only.arg, part, leaf);
+	return !only->choose || only->choose(only->arg, part, leaf);
 }
 
 /* Append "a": "b" to an object. */
 static int add_pair(struct buf *out, struct span name, struct span value)
 {
-	int r = out->n ? buf_add_str(out, ", ") : 0;
+	int r = json_put_member(out, name, JSON_PYTHON);
 
-	if (r < 0)
-		return r;
-	r = json_put_name(out, name, JSON_PYTHON);
 	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
 }
 
@@ -93,17 +90,13 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
 	return r < 0 ? r : 1;
 }
 
-/*
- * Whether all members are exported, which empty containers of a part are not: a list without some
- * of its members is not a list.
- */
-static bool tree_manifest_is_whole(const struct printing *p, const struct subtree_part *part,
-				   const struct tree_node *t)
+bool tree_manifest_is_whole(const struct tree_manifest_only *only, const struct subtree_part *part,
+			    const struct tree_node *t)
 {
-	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
+	for (uint32_t i = t->id; i < subtree_end(t) && only->choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF ? !is_chosen(p, part, below) : !below->n_children)
+		if (below->kind == TREE_LEAF ? !is_chosen(only, part, below) : !below->n_children)
 			return false;
 	}
 	return true;
@@ -140,7 +133,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 	if (r < 0)
 		return r;
 	/* The order of a dict is also that of a part of it. */
-	if (t->kind == TREE_DICT || (t->kind != TREE_LEAF && tree_manifest_is_whole(p, part, t)))
+	if (t->kind == TREE_DICT ||
+	    (t->kind != TREE_LEAF && tree_manifest_is_whole(&p->only, part, t)))
 		r = add_namedtuple(&marks, t);
 	if (r < 0)
 		return r;
@@ -154,11 +148,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 		r = add_pair(&marks, span_str("typestr"), t->value_type);
 	if (r < 0 || !marks.n)
 		return r;
-	r = p->marks.n ? buf_add_str(&p->marks, ", ") : 0;
-	if (r < 0)
-		return r;
-	r = json_put_str(&p->marks, path, JSON_PYTHON);
-	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
+	r = json_put_member(&p->marks, path, JSON_PYTHON);
+	return r < 0 ? r : buf_addf(&p->marks, "{%.*s}", SPAN_ARG(buf_span(&marks)));
 }
 
 /* Whether a container is in the output: not if none of its leaves is. */
@@ -168,7 +159,7 @@ static bool tree_manifest_is_there(const struct printing *p, const struct subtre
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF && is_chosen(p, part, below))
+		if (below->kind == TREE_LEAF && is_chosen(&p->only, part, below))
 			return true;
 	}
 	return !p->only.choose;
@@ -187,7 +178,8 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 	if (r < 0)
 		return r;
 	r = print_marks(p, part, t, buf_span(&path));
-	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !tree_manifest_is_whole(p, part, t))
+	if (r < 0 || (t->kind == TREE_DICT && t->n_children) ||
+	    !tree_manifest_is_whole(&p->only, part, t))
 		return r;
 	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
 }
@@ -267,11 +259,8 @@ static int print_custom(struct printing *p, const char *path, const char *custom
 
 	if (!custom)
 		return 0;
-	r = p->custom.n ? buf_add_str(&p->custom, ", ") : 0;
-	if (r < 0)
-		return r;
-	r = json_put_str(&p->custom, span_str(path), JSON_PYTHON);
-	return r < 0 ? r : buf_addf(&p->custom, ": %s", custom);
+	r = json_put_member(&p->custom, span_str(path), JSON_PYTHON);
+	return r < 0 ? r : buf_add_str(&p->custom, custom);
 }
 
 static int print_part(struct printing *p, const struct subtree_part *part)
@@ -285,7 +274,7 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 
 		if (t->kind != TREE_LEAF) {
 			r = tree_manifest_is_there(p, part, t) ? print_container(p, part, t) : 0;
-		} else if (is_chosen(p, part, t)) {
+		} else if (is_chosen(&p->only, part, t)) {
 			r = print_leaf(p, part, t);
 			if (r < 0)
 				return err_at(r, "leaf '%.*s'", SPAN_ARG(t->param));

@@ -23,6 +23,13 @@ struct tree_manifest_only {
 };
 
 /*
+ * Whether all members of a container are in the file, which empty containers of a part are not: a
+ * list without some of its members is not a list.
+ */
+bool tree_manifest_is_whole(const struct tree_manifest_only *only, const struct subtree_part *part,
+			    const struct tree_node *t);
+
+/*
  * Write the manifest for the leaves that are chosen, with arrays cast. It is written in pieces,
  * since strings may be long, so that only one of them is in memory at a time.
  */

@@ -82,28 +82,12 @@ static int export_npy_make_container(struct export *x, const struct subtree_part
 	return r < 0 || path.n == 1 ? r : export_make_dirs(x, buf_str(&path));
 }
 
-/*
- * Whether all members are exported, which empty containers of a part are not: a list without some
- * of its members is not a list.
- */
-static bool export_npy_is_whole(const struct export *x, const struct subtree_part *part,
-				const struct tree_node *t)
-{
-	for (uint32_t i = t->id; i < subtree_end(t) && x->only; i++) {
-		const struct tree_node *below = part->item->tree->nodes[i];
-
-		if (below->kind == TREE_LEAF ? !select_leaf(x->only, "", part, below) :
-					       !below->n_children)
-			return false;
-	}
-	return true;
-}
-
 /* Set xattrs of a container. One that was not created has none. */
 static int mark_container(struct export *x, const struct subtree_part *part,
 			  const struct tree_node *t)
 {
-	bool whole = export_npy_is_whole(x, part, t);
+	const struct tree_manifest_only only = export_only(x);
+	bool whole = tree_manifest_is_whole(&only, part, t);
 	auto_free char *full = NULL;
 	auto_buf path = { 0 }, type = { 0 };
 	int r = export_npy_place_of(x, part, t, &path, &full);
