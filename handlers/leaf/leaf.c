@@ -87,6 +87,17 @@ enum name_ext leaf_ext(void *arg, const struct tree_node *leaf)
 	return t ? t->ext : NAME_EXT_NONE;
 }
 
+int leaf_open_array(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
+		    struct value *ret)
+{
+	int r = item_array(item, leaf, &ret->array);
+
+	if (r < 0)
+		return r;
+	ret->kind = VALUE_ARRAY;
+	return r;
+}
+
 int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret)
 {
 	const struct leaf_type *t = leaf_type_of(leaf);

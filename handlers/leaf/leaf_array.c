@@ -19,17 +19,6 @@ static bool array_recorded(const struct tree_node *leaf)
 		((a->kind == AGGREGATE_ARRAY && !a->is_scalar) || a->kind == AGGREGATE_SPEC));
 }
 
-static int array_open(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
-		      struct value *ret)
-{
-	int r = item_array(item, leaf, &ret->array);
-
-	if (r < 0)
-		return r;
-	ret->kind = VALUE_ARRAY;
-	return r;
-}
-
 static int array_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	int r = f->ext == NAME_EXT_NPY ? f->ops->array(f, ret) : 0;
@@ -88,7 +77,7 @@ const struct leaf_type leaf_array = {
 	.in_store = true,
 	.in_boxes = true,
 	.recorded = array_recorded,
-	.open = array_open,
+	.open = leaf_open_array,
 	.classify = array_classify,
 	.describe = array_describe,
 	.encode = array_encode,

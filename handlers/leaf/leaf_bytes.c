@@ -16,17 +16,6 @@ static bool bytes_recorded(const struct tree_node *leaf)
 	       leaf->aggregate->kind == AGGREGATE_BYTES;
 }
 
-static int bytes_open(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
-		      struct value *ret)
-{
-	int r = item_array(item, leaf, &ret->array);
-
-	if (r < 0)
-		return r;
-	ret->kind = VALUE_ARRAY;
-	return r;
-}
-
 static int bytes_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	return f->ext == t->ext;
@@ -60,7 +49,7 @@ const struct leaf_type leaf_bytes = {
 	.summary = "bytes, stored in the legacy msgpack file: .bin",
 	.ext = NAME_EXT_BIN,
 	.recorded = bytes_recorded,
-	.open = bytes_open,
+	.open = leaf_open_array,
 	.classify = bytes_classify,
 	.encode = bytes_encode,
 	.aggregate = bytes_aggregate,

@@ -31,11 +31,10 @@ static bool scalar_recorded(const struct tree_node *leaf)
 static int scalar_open(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
 		       struct value *ret)
 {
-	int r = item_array(item, leaf, &ret->array);
+	int r = leaf_open_array(t, item, leaf, ret);
 
 	if (r < 0)
 		return r;
-	ret->kind = VALUE_ARRAY;
 	ret->is_scalar = true;
 	return ret->array->meta.rank == 0 ?
 		       0 :

@@ -90,6 +90,10 @@ struct leaf_type {
 	int (*aggregate)(const struct leaf_desc *d, struct leaf_input *f, struct aggregate *ret);
 };
 
+/* The `open` of a type whose values are arrays. */
+int leaf_open_array(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
+		    struct value *ret);
+
 /* ---- the place where a type stores a value ---- */
 
 struct leaf_sink_ops {
