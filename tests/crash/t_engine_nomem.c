@@ -7,6 +7,7 @@
  * The linker redirects the program's calls of malloc and related functions; those inside libraries
  * are not redirected.
  */
+#include "core/base/refusal.h"
 #include "tests/unit/lib/mount_walk.h"
 #include "tests/unit/lib/nomem.h"
 
@@ -42,7 +43,9 @@ static void fail_each(const char *source)
 		fail_at = 0;
 		if (w.wrong)
 			fail_msg("%s: allocation %u: %s: %s", source, n, w.wrong, w.wrong_line);
-		/* The failure is not remembered. */
+		/* The failure is remembered only if it took long, as it does when the machine
+		 * stops. */
+		refusal_age(REFUSAL_NS);
 		walk_all(&w, ns, &good, 0);
 		if (w.wrong)
 			fail_msg("%s: after allocation %u: %s: %s", source, n, w.wrong,
