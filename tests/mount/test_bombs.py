@@ -7,8 +7,10 @@ The peak of anonymous memory is what counts: pages of files are the kernel's to 
 import contextlib
 import errno
 import os
+import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -155,3 +157,14 @@ def test_a_refusal_is_remembered_until_the_file_changes(mount, healthy, tmp_path
         shutil.rmtree(root / '1/default')
         shutil.copytree(healthy(kind) / 'default', root / '1/default')
     assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)
+
+
+@pytest.mark.parametrize('count', [2, 1 << 40, (1 << 64) - 1])
+def test_an_npz_that_counts_too_many_members(run, tmp_path, count):
+    """The count is compared with the bytes of the directory before memory for so many is allocated. The last count plus one is 0."""
+    data = (pathlib.Path(__file__).resolve().parents[1] / 'data/fuzz/zip/zip64').read_bytes()
+    at = data.rindex(b'PK\x06\x06') + 24
+    (tmp_path / 'a.npz').write_bytes(data[:at] + struct.pack('<2Q', count, count) + data[at + 16:])
+    r = run('convert', tmp_path / 'a.npz', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and "a.npz': its directory does not lie in the file" in r.stderr, r.stderr
+    assert os.listdir(tmp_path) == ['a.npz']
