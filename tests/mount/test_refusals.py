@@ -200,6 +200,15 @@ def test_what_mv_says_is_true(mount, program, root, why):
     assert r.returncode == 1 and '7.tmp' in r.stderr, r
 
 
+def test_a_leaf_that_is_too_large_for_the_legacy_file(mount, root):
+    m = mount(root, 'aggregate=*', 'write_budget=1M', allow_errors=True)
+    (begin(m) / 'large.npy').write_bytes(npy(np.zeros(1 << 18)))
+    refused(errno.EFBIG, lambda: (m / '7.tmp').rename(m / '7'))
+    assert 'do not fit half of write_budget' in said(m) and os.listdir(m.path) == ['7.tmp']
+    (m / '7.tmp/default/large.npy').unlink()
+    (m / '7.tmp').rename(m / '7')
+
+
 def test_drafts_of_others(mount, root):
     """A draft that a live mount holds, and a temporary directory of another program."""
     m, other = mount(root, allow_errors=True), mount(root, allow_errors=True)
