@@ -297,7 +297,8 @@ def callers_of(calls, kind):
 @pytest.mark.parametrize('kind', CALLS)
 def test_a_signal_ends_a_caller_that_waits(caller, stalling, kind):
     """Each call with each signal, more callers than threads serve; the mount goes on meanwhile, and afterwards gives the same."""
-    m, stall = stalling(kind, 'direct_io=on')
+    # poll=: after half a minute even the root is asked for again.
+    m, stall = stalling(kind, 'direct_io=on', 'poll=600000')
     callers = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         callers += [(caller(m, *what), number) for what in callers_of(CALLS[kind], kind)]
