@@ -98,6 +98,16 @@ void err_clear(void)
 	note.is_refusal = false;
 }
 
+int err_except_codes(int r, const int *codes)
+{
+	for (; *codes; codes++)
+		if (r == *codes) {
+			err_clear();
+			return 0;
+		}
+	return r;
+}
+
 void err_save(int code, struct err_note *ret)
 {
 	if (code && note.code == code) {

@@ -72,6 +72,9 @@ const char *err_where(int code);
 void err_refused(int code);
 
 void err_clear(void);
+/* Some errors are not failures here: returns 0 without a note if r is one of the codes, else r. */
+#define err_except(r, ...) err_except_codes((r), (const int[]){ __VA_ARGS__, 0 })
+int err_except_codes(int r, const int *codes);
 /*
  * Copy this thread's note, and restore it, possibly in another thread. err_restore() returns
  * note->code.

@@ -362,8 +362,7 @@ static int commit_check_free(struct commit *c)
 
 	if (r >= 0)
 		return fail(-EEXIST, "there is a '%s' already", c->draft->final);
-	err_clear();
-	return r == -ENOENT ? 0 : r;
+	return err_except(r, -ENOENT);
 }
 
 const struct commit_publisher publish_by_rename = { .check = commit_check_free,
@@ -488,10 +487,7 @@ static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
 				    &f) :
 		       fail(-ENOMEM, "cannot mark '%s'", to_dir);
 
-	if (r != -EEXIST)
-		return r;
-	err_clear();
-	return 0;
+	return err_except(r, -EEXIST);
 }
 
 int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)

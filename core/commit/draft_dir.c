@@ -24,12 +24,8 @@ int draft_dir_is_it(const struct draft_dir *d, const char *name)
 	struct stat st, own;
 	int r = io_stat(d->parent, name, &st);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
 	if (fstat(d->dir->fd, &own) < 0)
 		return err_sys("cannot look at draft", d->name);
 	return st.st_dev == own.st_dev && st.st_ino == own.st_ino;
@@ -67,12 +63,8 @@ static int draft_dir_is_ours(const struct draft_dir *d, const char *name)
 	if (r <= 0)
 		return r;
 	r = io_stat(d->dir, DRAFT_LOCK_FILE, &st);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0 || st.st_dev != d->lock->dev || st.st_ino != d->lock->ino)
-		return MIN(r, 0);
+		return err_except(MIN(r, 0), -ENOENT);
 	return d->parent->bucket ? has_our_text(d) : 1;
 }
 

@@ -26,11 +26,7 @@ static int open_lock(struct io_dir *parent, const char *name, struct io_file **r
 		return fail(-ENOMEM, "cannot look at draft '%s'", name);
 	/* An open that could write may write when it is closed, after the file's removal. */
 	r = io_file_open(parent, path, parent->bucket ? O_RDONLY : O_RDWR, 0, ret);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : 1;
+	return r < 0 ? err_except(r, -ENOENT) : 1;
 }
 
 static int find_other(void *arg, const char *name, unsigned char type)
@@ -110,12 +106,10 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
 		return draft_dir_busy(name);
 	r = io_stat(parent, f->name, &st);
-	if (r == -ENOENT)
-		err_clear();
-	if (r == -ENOENT || (r >= 0 && (st.st_ino != f->ino || st.st_dev != f->dev)))
-		return 0;
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
+	if (st.st_ino != f->ino || st.st_dev != f->dev)
+		return 0;
 	*ret = take(f);
 	return 1;
 }
@@ -155,12 +149,8 @@ int draft_dir_make_room(struct io_dir *parent, const char *name)
 		r = step_name_is_tmp(span_str(name)) ? 0 : io_dir_is_empty(parent, name);
 	else if (r > 0 && TEMP_FAILURE_RETRY(flock(lock->fd, LOCK_EX | LOCK_NB)) < 0)
 		r = draft_dir_busy(name);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
 	if (user_is_other() && st.st_uid != user_now()->uid && (lock || st.st_uid != geteuid()))
 		return fail(-EPERM, "'%s' was left there by user %u, and is not yours to remove",
 			    name, st.st_uid);
@@ -177,7 +167,5 @@ int draft_dir_make_room(struct io_dir *parent, const char *name)
 		return 0;
 	/* It may have become a step meanwhile. */
 	r = io_stat(parent, name, &st);
-	if (r == -ENOENT)
-		err_clear();
-	return r < 0 ? MIN(r == -ENOENT ? 0 : r, 0) : draft_dir_refuse(parent, name);
+	return r < 0 ? err_except(r, -ENOENT) : draft_dir_refuse(parent, name);
 }

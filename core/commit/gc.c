@@ -80,9 +80,7 @@ static int measure_entry(void *arg, const char *name, unsigned char type)
 		up->bytes = in.bytes;
 		up->newest_ns = in.newest_ns;
 	}
-	if (r == -ENOENT)
-		err_clear();
-	return r == -ENOENT ? 0 : r;
+	return err_except(r, -ENOENT);
 }
 
 static int gc_measure(struct io_dir *dir, const char *path, struct measure *ret)
@@ -115,10 +113,8 @@ static int kind_of_old(struct io_dir *dir, const char *path, const char *name, e
 
 	if (r >= 0 && S_ISDIR(st.st_mode))
 		r = draft_dir_state(dir, at, &state);
-	if (r == -ENOENT)
-		err_clear();
 	*ret = r >= 0 && state == DRAFT_FOREIGN ? GC_DELETED : GC_OLD;
-	return r == -ENOENT ? 0 : r;
+	return err_except(r, -ENOENT);
 }
 
 /* Classify a temporary directory. */

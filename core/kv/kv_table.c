@@ -170,12 +170,8 @@ int kv_table_load(struct io_dir *item, struct kv_table *ret)
 	if (r == -EFBIG)
 		log_warn("values of '%s' are not compared with their checksums: %s", item->path,
 			 err_text(r));
-	if (r == -ENOENT || r == -ENOTDIR || r == -EFBIG) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -ENOTDIR, -EFBIG);
 	if (t.n)
 		qsort(t.entry, t.n, sizeof(*t.entry), by_hash);
 	*ret = t;

@@ -170,12 +170,8 @@ static int add_one(struct io_dir *dir, const char *rel, bool is_dir, struct acce
 	struct access b;
 	int r = access_of(dir, rel, &b);
 
-	if (r == -ENOENT || r == -ENOTDIR || r == -EUCLEAN) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -ENOTDIR, -EUCLEAN);
 	access_readers(&b, is_dir);
 	access_both(a, &b);
 	return 1;
@@ -229,11 +225,7 @@ static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned dept
 	 * The directory was removed meanwhile, or this process may not list it; then it cannot show
 	 * its files to anyone.
 	 */
-	if (r == -ENOENT || r == -EACCES || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
-	return MIN(r, 0);
+	return err_except(MIN(r, 0), -ENOENT, -EACCES, -ENOTDIR);
 }
 
 int access_below(struct io_dir *dir, const char *rel, bool deep, struct access *a)
@@ -243,11 +235,9 @@ int access_below(struct io_dir *dir, const char *rel, bool deep, struct access *
 
 	if (r >= 0)
 		r = add_one(dir, rel, S_ISDIR(st.st_mode), a);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r > 0 && S_ISDIR(st.st_mode) ? look_in(dir, rel, deep, 0, a) : MIN(r, 0);
+	if (r > 0 && S_ISDIR(st.st_mode))
+		return look_in(dir, rel, deep, 0, a);
+	return err_except(MIN(r, 0), -ENOENT);
 }
 
 int access_of_all(struct io_dir *dir, const char *rel, struct access *ret)

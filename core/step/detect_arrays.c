@@ -226,8 +226,5 @@ int detect_has_data_files(struct io_dir *dir, const char *rel)
 	if (r < 0)
 		return r;
 	r = io_list(dir, path, find_data_file, NULL);
-	if (r != -ENOENT && r != -ENOTDIR)
-		return r;
-	err_clear();
-	return 0;
+	return err_except(r, -ENOENT, -ENOTDIR);
 }

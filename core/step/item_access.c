@@ -307,11 +307,7 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 		return fail(-ENOMEM, "cannot look at leaf '%.*s'", SPAN_ARG(leaf->param));
 	r = access_of_stored_leaf(item, leaf->param, dir, a);
 	/* A leaf in a database has no directory. */
-	if (r == -EUCLEAN || r == -ENAMETOOLONG || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
-	return r;
+	return err_except(r, -EUCLEAN, -ENAMETOOLONG, -ENOTDIR);
 }
 
 int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end,

@@ -82,12 +82,8 @@ static int item_below_open_database(struct item *item, const char *dir, struct k
 	auto_of(io_dir) struct io_dir *top = NULL;
 	int r = find_parts(item, dir, &parts);
 
-	if (r == -ENOENT || r == -ENOTDIR || r == -ENAMETOOLONG) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0 || !parts.n)
-		return r;
+		return err_except(r, -ENOENT, -ENOTDIR, -ENAMETOOLONG);
 	r = io_dir_sub(item->dir, ".", &top);
 	if (r < 0)
 		return r;

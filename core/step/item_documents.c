@@ -88,10 +88,7 @@ int item_read_strings(struct item *item)
 	pthread_mutex_lock(&item->lock);
 	if (!item->strings_read) {
 		r = read_small(item, "_strings.json", index_strings);
-		if (r == -ENOENT) {
-			err_clear();
-			r = 0;
-		}
+		r = err_except(r, -ENOENT);
 		item->strings_read = r >= 0;
 	}
 	pthread_mutex_unlock(&item->lock);

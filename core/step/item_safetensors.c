@@ -90,12 +90,8 @@ static int read_index(struct io_dir *dir, struct index *x)
 {
 	int r = io_read_file(dir, INDEX_NAME, LIMIT_JSON_BYTES, &x->text);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
 	r = json_parse(buf_span(&x->text), "'" INDEX_NAME "'", &x->doc);
 	if (r < 0)
 		return r;

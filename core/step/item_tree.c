@@ -19,12 +19,8 @@ static int open_aggregate(struct item *item, const char *name)
 {
 	int r = io_file_open(item->dir, name, O_RDONLY, 0, &item->aggregate);
 
-	if (r == -ENOENT || r == -EISDIR) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -EISDIR);
 	if (item->aggregate->size > LIMIT_AGGREGATE_BYTES)
 		return fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu",
 			    name, (unsigned long long)item->aggregate->size,

@@ -283,10 +283,7 @@ int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 	}
 	if (r < 0) {
 		cache_put(cache, e);
-		if (r != -ERANGE)
-			return r;
-		err_clear();
-		return 0;
+		return err_except(r, -ERANGE);
 	}
 	*ret = e;
 	return 1;

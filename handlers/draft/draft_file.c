@@ -502,11 +502,7 @@ static int finish_writing(struct draft_file *f)
 	 * Malformed or incomplete contents remain as they are; the commit reports what is wrong
 	 * with them.
 	 */
-	if (r == -EINVAL || r == -EUCLEAN || r == -EOPNOTSUPP) {
-		err_clear();
-		r = 0;
-	}
-	return r;
+	return err_except(r, -EINVAL, -EUCLEAN, -EOPNOTSUPP);
 }
 
 void draft_file_unname(struct draft_file *f)

@@ -26,11 +26,7 @@ static int job_items_list_dir(struct io_dir *dir, const char *path, struct buf *
 {
 	int r = io_list(dir, path, job_items_add_name, ret);
 
-	if (r == -ENOENT) {
-		err_clear();
-		r = 0;
-	}
-	return r;
+	return err_except(r, -ENOENT);
 }
 
 #define each_name(names, name)                           \
@@ -59,10 +55,7 @@ static int job_items_clean_item(struct io_dir *dir, const char *name)
 {
 	int r = io_remove_entries(dir, *name ? name : ".", is_of_ranks, NULL);
 
-	if (r != -ENOENT)
-		return r;
-	err_clear();
-	return 0;
+	return err_except(r, -ENOENT);
 }
 
 /* Files beside the items that the ranks are about to write. */

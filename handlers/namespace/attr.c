@@ -324,12 +324,8 @@ int node_step_custom(struct node *step, struct buf *ret)
 	auto_buf text = { 0 };
 	int r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text);
 
-	if (r == -ENOENT || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -ENOTDIR);
 	r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &meta);
 	if (r < 0)
 		return r;
@@ -424,12 +420,8 @@ int node_root_custom(struct node *root, struct buf *ret)
 		if (r >= 0 && i == 0)
 			r = root_meta_parse(buf_span(&text), "'_ROOT_METADATA'", &meta);
 	}
-	if (r == -ENOENT || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -ENOTDIR);
 	r = json_parse(meta ? span_str(meta->custom) : buf_span(&text), "custom metadata", &doc);
 	if (r < 0 || !json_is(doc.root, JSON_OBJECT) || doc.root->n == 0)
 		return MIN(r, 0);

@@ -108,13 +108,10 @@ static int add_namedtuple(struct buf *marks, const struct tree_node *t)
 	auto_buf type = { 0 };
 	int r = tree_namedtuple_json(t, &type);
 
-	if (r == -ENODATA) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r :
-		       buf_addf(marks, "%s\"namedtuple\": %.*s", marks->n ? ", " : "",
-				SPAN_ARG(buf_span(&type)));
+	if (r < 0)
+		return err_except(r, -ENODATA);
+	return buf_addf(marks, "%s\"namedtuple\": %.*s", marks->n ? ", " : "",
+			SPAN_ARG(buf_span(&type)));
 }
 
 /*

@@ -206,10 +206,7 @@ static int convert_next(struct job *j, const char *root, const char *step, const
 	enum shape shape = SHAPE_UNKNOWN;
 	int r = cmd_flag(j->a, "skip-existing") ? detect_step(to, step, &shape) : 0;
 
-	if (r == -ENOENT) {
-		err_clear();
-		r = 0;
-	}
+	r = err_except(r, -ENOENT);
 	if (shape != SHAPE_UNKNOWN)
 		j->n_skipped++;
 	r = group_reduce(j->group, r);

@@ -52,12 +52,8 @@ static int read_metrics(struct node *n, struct buf *ret)
 	auto_buf text = { 0 };
 	int r = io_read_file(node_step_dir(n), "metrics/metrics", LIMIT_STEP_FILE, &text);
 
-	if (r == -ENOENT || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -ENOTDIR);
 	r = json_parse(buf_span(&text), "'metrics/metrics'", &doc);
 	return r < 0 ? r : json_print(ret, doc.root, JSON_PYTHON);
 }

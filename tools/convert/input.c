@@ -126,10 +126,7 @@ static int shape_of(const char *path, enum shape *ret)
 	r = io_dir_open(io, path, &dir);
 	if (r >= 0)
 		r = detect_shape(dir, ".", NULL, ret);
-	if (r != -EINVAL && r != -EBUSY)
-		return r;
-	err_clear();
-	return 0;
+	return err_except(r, -EINVAL, -EBUSY);
 }
 
 static bool input_is_group(const char *path)

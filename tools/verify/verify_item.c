@@ -194,11 +194,7 @@ static int check_array_metadatas(struct checking *c)
 {
 	int r = io_list(c->dir, "array_metadatas", check_arrays_file, c);
 
-	if (r == -ENOENT || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
-	return r;
+	return err_except(r, -ENOENT, -ENOTDIR);
 }
 
 /* ---- keys of no leaf ---- */

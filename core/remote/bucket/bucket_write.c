@@ -115,10 +115,7 @@ int bucket_has(struct store *s, const char *path)
 	struct io_object o;
 	int r = bucket_about(s, path, &o);
 
-	if (r != -ENOENT)
-		return r < 0 ? r : 1;
-	err_clear();
-	return 0;
+	return r < 0 ? err_except(r, -ENOENT) : 1;
 }
 
 /* ---- objects ---- */
@@ -138,11 +135,7 @@ static int bucket_write_has_content(struct store *s, const char *path, struct sp
 	auto_buf there = { 0 };
 	int r = store_get(&s->base, path, content.n, &there);
 
-	if (r == -EFBIG || r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : span_eq(buf_span(&there), content);
+	return r < 0 ? err_except(r, -EFBIG, -ENOENT) : span_eq(buf_span(&there), content);
 }
 
 static int bucket_put_object(struct store *s, const char *path, struct span content,

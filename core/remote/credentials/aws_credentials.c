@@ -27,11 +27,8 @@ static int read_profile(const struct aws_credentials *c, enum aws_file kind,
 	auto_secret text = { 0 };
 	int r = path ? secret_read_file(path, &text) : -ENOENT;
 
-	if (r == -ENOENT || r == -ENOTDIR) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : aws_profile_parse(buf_span(&text), kind, c->profile, path, ret);
+	return r < 0 ? err_except(r, -ENOENT, -ENOTDIR) :
+		       aws_profile_parse(buf_span(&text), kind, c->profile, path, ret);
 }
 
 struct profiles {

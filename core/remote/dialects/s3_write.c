@@ -219,10 +219,7 @@ static int s3_give_up(struct store_upload *u)
 	if (r < 0)
 		return r;
 	r = bucket_send(u->s, &b);
-	if (r != -ENOENT)
-		return r;
-	err_clear();
-	return 0;
+	return err_except(r, -ENOENT);
 }
 
 static void s3_abort_upload(struct store_upload *u)

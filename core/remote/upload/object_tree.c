@@ -34,12 +34,8 @@ static int collect_below(struct store *s, const char *dir, unsigned depth, struc
 	auto_of(object_list) struct object_list *l = NULL;
 	int r = s->kind->fetch(s, dir, &l);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
 	for (size_t i = 0; i < l->n && r >= 0; i++) {
 		const struct object_list_entry *e = &l->entry[i];
 		auto_free char *path = tree_join(dir, e->name);

@@ -96,12 +96,8 @@ static int check_empty(struct step_upload *u)
 	const char *url = base_of(u)->url;
 	int r = u->s->kind->fetch(u->s, "", &l);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
 	if (object_list_find(l, MARKER_FILE, NULL))
 		return fail(-EEXIST, "'%s' is there already", url);
 	if (!is_ours && object_list_find(l, CLAIM_FILE, NULL))
@@ -497,12 +493,8 @@ static int remove_late(struct step_upload *u)
 	const char *claim = CLAIM_FILE;
 	int r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT, NULL);
 
-	if (r == -EEXIST) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -EEXIST);
 	r = bucket_has(u->s, MARKER_FILE);
 	if (r != 0)
 		return r < 0 ? r : store_remove(base_of(u), &claim, 1);

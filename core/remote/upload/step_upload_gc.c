@@ -53,12 +53,8 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret->tag), live;
 
 	/* The claim has just been removed, or is not ours. */
-	if (r == -ENOENT || r == -EFBIG) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT, -EFBIG);
 	live = claim_is_live(buf_span(&text));
 	is_committing = claim_is_committing(buf_span(&text));
 	ret->is_guess = live < 0;
@@ -215,12 +211,8 @@ static int step_upload_gc_look_at(struct store *s, const char *path, bool is_in_
 	struct judged j = { 0 };
 	int r = claim ? s->kind->fetch(s, path, &l) : -ENOMEM;
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -ENOENT);
 	f.is_step = object_list_find(l, MARKER_FILE, NULL);
 	if (!object_list_find(l, CLAIM_FILE, &o) || o.is_dir)
 		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;

@@ -127,11 +127,7 @@ int step_upload_is_committed(struct step_upload *u)
 	auto_buf there = { 0 };
 	int r = store_get(base_of(u), MARKER_FILE, MARKER_BYTES, &there);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
+	return r < 0 ? err_except(r, -ENOENT) : span_ends(buf_span(&there), buf_span(&u->claim));
 }
 
 enum upload_state step_upload_state(const struct step_upload *u)

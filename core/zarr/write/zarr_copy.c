@@ -184,12 +184,8 @@ int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct spa
 	struct copying y = { .we = we, .from = from, .kv = kv, .fill = fill };
 	int r = zarr_writer_open(we, kv, json, fill, &w);
 
-	if (r == -EOPNOTSUPP) {
-		err_clear();
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return err_except(r, -EOPNOTSUPP);
 	y.to = zarr_writer_array(w);
 	if (!copy_fits(from, y.to))
 		return 0;

@@ -59,6 +59,17 @@ static void notes_travel_between_threads(void **state)
 	assert_non_null(strstr(err_where(-EFBIG), "t_err.c:"));
 }
 
+static void errors_that_are_expected_leave_no_note(void **state)
+{
+	fail(-ENOENT, "not there");
+	assert_int_equal(err_except(-ENOENT, -ENOTDIR, -ENOENT), 0);
+	assert_string_not_equal(err_text(-ENOENT), "not there");
+	fail(-EIO, "broken");
+	assert_int_equal(err_except(-EIO, -ENOTDIR, -ENOENT), -EIO);
+	assert_string_equal(err_text(-EIO), "broken");
+	assert_int_equal(err_except(1, -ENOENT), 1);
+}
+
 static void format_errors_are_eio_at_the_mount(void **state)
 {
 	assert_int_equal(err_errno(-EUCLEAN), EIO);
@@ -74,6 +85,7 @@ int main(void)
 		cmocka_unit_test(context_goes_in_front),
 		cmocka_unit_test(a_long_context_keeps_the_cause),
 		cmocka_unit_test(notes_travel_between_threads),
+		cmocka_unit_test(errors_that_are_expected_leave_no_note),
 		cmocka_unit_test(format_errors_are_eio_at_the_mount),
 	};
 
