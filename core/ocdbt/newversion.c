@@ -270,8 +270,8 @@ int ocdbt_manifest_write(struct io_dir *dir, const struct ocdbt_manifest *m, con
 	return r < 0 ? r : io_write_file(dir, name ? name : "manifest.ocdbt", buf_span(&record));
 }
 
-static int write_database(struct io_dir *dir, const char *name, ocdbt_build_fn *build, void *arg,
-			  struct ocdbt_data *nodes)
+static int write_new_database(struct io_dir *dir, const char *name, ocdbt_build_fn *build,
+			      void *arg, struct ocdbt_data *nodes)
 {
 	auto_manifest manifest = { 0 };
 	struct ocdbt_config config;
@@ -300,7 +300,7 @@ int ocdbt_database_write(struct io_dir *dir, unsigned dir_mode, const char *name
 
 	if (r < 0)
 		return r;
-	r = write_database(dir, name, build, arg, nodes);
+	r = write_new_database(dir, name, build, arg, nodes);
 	if (r < 0) {
 		err_save(r, &note);
 		ocdbt_data_discard(nodes);

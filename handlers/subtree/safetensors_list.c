@@ -21,8 +21,8 @@ void safetensors_list_release(struct safetensors_list *l)
 	arena_release(&l->arena);
 }
 
-static int set_type(const struct safetensors_list *l, const struct leaf_info *info,
-		    struct st_tensor *t)
+static int safetensors_list_set_type(const struct safetensors_list *l, const struct leaf_info *info,
+				     struct st_tensor *t)
 {
 	uint64_t elements = info->bytes / dtype_info(info->array.dtype)->size;
 	int r;
@@ -40,7 +40,7 @@ int safetensors_list_add(struct safetensors_list *l, const struct leaf_info *inf
 {
 	struct st_tensor t = { .path = path, .id = (uint32_t)id };
 	auto_buf name = { .metered = l->arena.metered };
-	int r = info->kind == VALUE_ARRAY ? set_type(l, info, &t) : 0;
+	int r = info->kind == VALUE_ARRAY ? safetensors_list_set_type(l, info, &t) : 0;
 
 	if (r < 0 || (info->kind != VALUE_ARRAY && info->kind != VALUE_TEXT))
 		return r;
