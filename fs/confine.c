@@ -63,6 +63,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		{ .path = c->source->fd < 0 ? o->cache_dir : NULL,
 		  .fd = -1,
 		  .access = SANDBOX_READ | SANDBOX_WRITE },
+		{ .fd = memory_files_dir(fs->ns->memory), .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
 		{ .path = "/dev/null", .access = SANDBOX_READ | SANDBOX_WRITE },
 		/* Each thread opens it again to clone the connection. */

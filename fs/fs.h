@@ -18,6 +18,7 @@
 #include "fs/queue.h"
 #include "fs/request_reader.h"
 #include "fs/requests.h"
+#include "handlers/namespace/memory_files.h"
 #include "handlers/namespace/ns.h"
 
 #define STAT_CALLERS 64

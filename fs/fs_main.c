@@ -144,6 +144,8 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 	r = writev(requests_device(fd), iov, n);
 	if (r < 0)
 		return r;
+	if (is_init && fs->init.granted & FUSE_PASSTHROUGH)
+		memory_files_allow(fs->ns->memory, true);
 	if (is_init && fs->init.granted & FUSE_OVER_IO_URING)
 		start_queues(fs);
 	return r;
@@ -311,6 +313,7 @@ static void choose_flags(struct fs *fs)
 	fs->init.wanted |= FUSE_PARALLEL_DIROPS | FUSE_DIRECT_IO_ALLOW_MMAP;
 	if (fs->options->passthrough)
 		fs->init.wanted |= FUSE_PASSTHROUGH;
+	ns_make_memory_files(fs->ns);
 	if (!fs->options->fuse_uring)
 		return;
 	r = queues_new(fs, &fs->queues);

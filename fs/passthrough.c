@@ -61,11 +61,13 @@ static int register_file(struct fs *fs, int fd)
 	const int files[] = { fuse_session_fd(fs->se), fd };
 	int r = broker_ask(&fs->broker, BROKER_BACKING_OPEN, "", files, 2);
 
-	if (r > 0)
-		return r;
+	/* Too many stacked file systems below this one, or a shortage that passes. */
+	if (r > 0 || r == -ELOOP || r == -EMFILE || r == -ENFILE || r == -ENOMEM)
+		return MAX(r, 0);
 	/* Of a source on a stacked file system, or in this container, it never works. */
 	fs->passthrough.is_refused = true;
-	log_info("stored files are read by requests, not passed through: %s", strerror(-r));
+	memory_files_allow(fs->ns->memory, false);
+	log_info("files are read by requests, not passed through: %s", strerror(-r));
 	return 0;
 }
 
@@ -86,16 +88,28 @@ static bool is_large(int fd)
 	return fstat(fd, &st) == 0 && st.st_size >= SMALLEST;
 }
 
+/* Whether any file of the inode is open, which has decided for those that come. */
+static bool passthrough_is_decided(struct passthrough *p, const struct node *n)
+{
+	bool is_decided;
+
+	pthread_mutex_lock(&p->lock);
+	is_decided = *passthrough_find(p, n);
+	pthread_mutex_unlock(&p->lock);
+	return is_decided;
+}
+
 void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 {
 	struct passthrough *p = &fs->passthrough;
-	int fd = f->ops->stored ? f->ops->stored(f) : -1;
-	int id = 0;
+	int id = 0, fd = -1;
 	struct backing *b, **at;
 
 	serving()->backing_id = 0;
-	if (fd < 0 || !(fs->init.granted & FUSE_PASSTHROUGH) || !is_large(fd))
+	if (!f->ops->stored || !(fs->init.granted & FUSE_PASSTHROUGH))
 		return;
+	if (!passthrough_is_decided(p, f->node))
+		fd = f->ops->stored(f);
 	pthread_mutex_lock(&p->lock);
 	at = passthrough_find(p, f->node);
 	b = *at;
@@ -103,7 +117,7 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 		b = calloc(1, sizeof(*b));
 		if (b) {
 			b->node = f->node;
-			b->id = register_file(fs, fd);
+			b->id = fd >= 0 && is_large(fd) ? register_file(fs, fd) : 0;
 			*at = b;
 		}
 	}

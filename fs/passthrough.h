@@ -3,7 +3,8 @@
  * passthrough.h - files whose bytes are those of one stored file: the kernel reads that file
  * itself.
  *
- * Such are the large files below `.pytreefs/stored` and those of items that are not trees.
+ * Such are the large files below `.pytreefs/stored`, those of items that are not trees, and leaves
+ * that were decoded into memory (handlers/namespace/memory_files.h).
  * Linux 6.9 can be told at open() which file backs another one (FUSE_PASSTHROUGH); reads and maps
  * then take the page cache of the backing file, without a request. Only a process with
  * CAP_SYS_ADMIN may tell it, which a mount gives up: its broker does it. Where it may not (a mount

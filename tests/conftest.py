@@ -310,6 +310,25 @@ def spill(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def group(request):
+    """A control group of so many MiB, as a prefix of commands, and the number of processes that were killed in it."""
+    for top, limit, events in (('memory', 'memory.limit_in_bytes', 'memory.oom_control'), ('', 'memory.max', 'memory.events')):
+        at = pathlib.Path('/sys/fs/cgroup', top, f'pytreefs-test-{os.getpid()}')
+        if (at.parent / 'cgroup.procs').exists() and os.access(at.parent, os.W_OK):
+            at.mkdir()
+            if (at / limit).exists():
+                break
+            at.rmdir()
+    else:
+        pytest.skip('no control group with a limit of memory can be made here')
+    (at / limit).write_text(str(request.param << 20))
+    yield (['sh', '-c', f'echo $$ >{at}/cgroup.procs && exec "$@"', 'sh'],
+           lambda: int(dict(line.split() for line in (at / events).read_text().splitlines())['oom_kill']))
+    mounts.wait_for(lambda: not (at / 'cgroup.procs').read_text())
+    at.rmdir()
+
+
+@pytest.fixture
 def run(program):
     """run('ls', path, ...): the program's subcommand; returns the CompletedProcess with text output."""
     def do(*words, ok=True, text=True, timeout=240, **options):

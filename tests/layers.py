@@ -78,7 +78,7 @@ MAY_INCLUDE = {
         'core/base', 'core/io', 'core/remote', 'core/kv', 'core/zarr', 'core/zarr/write', 'core/tree', 'core/step',
         'core/commit', 'core/job', 'handlers/options', 'handlers/draft', 'handlers/plan', 'handlers/commit'],
     'handlers/namespace': [
-        'core/base', 'core/sandbox', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
+        'core/base', 'core/sandbox', 'core/io', 'core/zarr', 'core/zarr/read_many', 'core/step', 'core/job', 'handlers/format',
         'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',
         'handlers/draft', 'handlers/plan', 'handlers/commit', 'handlers/job'],
     'fs': ['core/base', 'core/sandbox', 'core/io', 'core/job', 'handlers/options', 'handlers/namespace'],

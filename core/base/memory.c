@@ -49,14 +49,33 @@ static bool to_parent(char *group, size_t top)
 	return true;
 }
 
+/* Memory of a group apart from the page cache of files; total: before its names in memory.stat. */
+static uint64_t used_by(const char *group, const char *usage, const char *total)
+{
+	static const char *const lists[] = { "active_file ", "inactive_file " };
+	auto_free char *stat = str_fmt("%s/memory.stat", group);
+	uint64_t used = limit_of(group, usage);
+
+	for (size_t i = 0; i < ARRAY_LEN(lists) && stat && used != NO_LIMIT; i++) {
+		auto_free char *name = str_fmt("%s%s", total, lists[i]);
+		uint64_t cached = name ? number_after(stat, name) : NO_LIMIT;
+
+		used -= cached == NO_LIMIT ? 0 : MIN(cached, used);
+	}
+	return used == NO_LIMIT ? 0 : used;
+}
+
 /* Every group limits those below it. */
-static uint64_t limit_of_version_2(char *group, size_t top)
+static uint64_t limit_of_version_2(char *group, size_t top, bool is_left)
 {
 	uint64_t limit = NO_LIMIT;
 
 	do {
-		limit = MIN(limit, limit_of(group, "memory.max"));
-		limit = MIN(limit, limit_of(group, "memory.high"));
+		uint64_t own = MIN(limit_of(group, "memory.max"), limit_of(group, "memory.high"));
+
+		if (is_left && own != NO_LIMIT)
+			own -= MIN(own, used_by(group, "memory.current", ""));
+		limit = MIN(limit, own);
 	} while (to_parent(group, top));
 	return limit;
 }
@@ -65,19 +84,23 @@ static uint64_t limit_of_version_2(char *group, size_t top)
  * A container often sees its own group at the top, while /proc names it by its path outside: the
  * deepest group that exists is this process's.
  */
-static uint64_t limit_of_version_1(char *group, size_t top)
+static uint64_t limit_of_version_1(char *group, size_t top, bool is_left)
 {
 	auto_free char *stat = NULL;
+	uint64_t limit;
 
 	while (access(group, F_OK) < 0 && to_parent(group, top))
 		;
 	stat = str_fmt("%s/memory.stat", group);
-	return MIN(limit_of(group, "memory.limit_in_bytes"),
-		   stat ? number_after(stat, "hierarchical_memory_limit ") : NO_LIMIT);
+	limit = MIN(limit_of(group, "memory.limit_in_bytes"),
+		    stat ? number_after(stat, "hierarchical_memory_limit ") : NO_LIMIT);
+	if (is_left && limit != NO_LIMIT)
+		limit -= MIN(limit, used_by(group, "memory.usage_in_bytes", "total_"));
+	return limit;
 }
 
 /* A line of /proc/self/cgroup is "NUMBER:CONTROLLERS:PATH"; version 2 has no controllers. */
-static uint64_t limit_of_line(const char *root, char *line)
+static uint64_t limit_of_line(const char *root, char *line, bool is_left)
 {
 	char *controllers = strchr(line, ':'),
 	     *path = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -100,10 +123,11 @@ static uint64_t limit_of_line(const char *root, char *line)
 	if (!group)
 		return NO_LIMIT;
 	top = strlen(group) - strlen(path);
-	return is_version_2 ? limit_of_version_2(group, top) : limit_of_version_1(group, top);
+	return is_version_2 ? limit_of_version_2(group, top, is_left) :
+			      limit_of_version_1(group, top, is_left);
 }
 
-uint64_t memory_available(const char *root)
+static uint64_t memory_measure(const char *root, bool is_left)
 {
 	auto_free char *meminfo = str_fmt("%s/proc/meminfo", root);
 	auto_free char *groups = str_fmt("%s/proc/self/cgroup", root);
@@ -115,8 +139,18 @@ uint64_t memory_available(const char *root)
 			    kib << 10 :
 			    (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	while (f && fgets(line, sizeof(line), f))
-		available = MIN(available, limit_of_line(root, line));
+		available = MIN(available, limit_of_line(root, line, is_left));
 	if (f)
 		fclose(f);
 	return available;
+}
+
+uint64_t memory_available(const char *root)
+{
+	return memory_measure(root, false);
+}
+
+uint64_t memory_left(const char *root)
+{
+	return memory_measure(root, true);
 }

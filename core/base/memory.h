@@ -17,5 +17,10 @@
  * kernel's page cache. root: "" for this machine; else a directory that has proc/ and sys/.
  */
 uint64_t memory_available(const char *root);
+/*
+ * The same, less what each of these groups uses apart from the page cache: what this process may
+ * still allocate before something is killed.
+ */
+uint64_t memory_left(const char *root);
 
 #endif

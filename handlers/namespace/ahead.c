@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ahead.c - cursors that follow readers, and the guesses that they make.
+ * ahead.c - the guesses that cursors of readers make, and the jobs that decode them.
  *
  * Invariants: a guess is in the table from its creation until its leaf is begun or the guess ends;
  * its token is ended only if the guess was wrong. The lock is held for arithmetic only, never while
@@ -16,33 +16,21 @@
 #include "handlers/format/format.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/leaf_order.h"
+#include "handlers/namespace/leaf_reader.h"
 
-#define READERS 17 /* number of readers to follow; the first one stands for all together */
-#define REACH 4    /* leaves that a trusted reader may skip, or several threads may read at once */
-#define LOST 4     /* a reader is gone after this many times its usual interval */
-#define LOST_LEAST 4 /* smallest value of that interval */
 #define GUESSES 64
-#define THREAD_BYTES (16 * MiB) /* part of the window for each decoding thread */
-#define LEAST_PART (1 * MiB)    /* smallest part of a leaf that is worth a job */
-#define FIRST_PART 8            /* 1/8 of the window after the first leaf in a store */
-#define MISSED_MAX 2            /* unexpected leaves in a row: the reader jumps */
-
-/* The place of a reader in one order, or LEAF_NONE. */
-struct cursor {
-	uint32_t at;
-	unsigned hits;
-};
-
-struct reader {
-	uint32_t id;        /* value of file.reader */
-	uint64_t when, gap; /* in numbers of begun leaves: its last leaf, and its usual interval */
-	struct cursor cursor[ORDERS];
-};
+/* part of the window for each decoding thread */
+#define THREAD_BYTES MEMORY_FILE_MOST
+#define LEAST_PART (1 * MiB) /* smallest part of a leaf that is worth a job */
+#define FIRST_PART 8         /* 1/8 of the window after the first leaf in a store */
+#define READ_WHOLE 0x8000 /* in leaf_use: its pages are in the page cache, unless that is short */
+#define MISSED_MAX 2      /* unexpected leaves in a row: the reader jumps */
 
 struct guess {
 	uint32_t leaf;
 	bool is_known; /* `bytes` is the real size, not an estimate */
 	uint64_t bytes, asked;
+	bool in_file;             /* a leaf that may be in memory is decoded into a file */
 	struct zarr_guess *token; /* a reference */
 };
 
@@ -51,11 +39,13 @@ struct ahead {
 	atomic_uint more_refs;
 	/* borrowed from the creator until ahead_free(); jobs have a reference of their own */
 	struct item *item;
+	struct memory_files *memory; /* NULL: none */
+	/* By leaf: the number of files that are open and read by requests, and READ_WHOLE. */
+	uint16_t *leaf_use; /* NULL until the first one */
 	bool closed;
 	struct leaf_orders orders;
 	bool places_asked;
-	struct reader reader[READERS];
-	uint64_t now;    /* number of leaves begun */
+	struct leaf_readers readers;
 	uint64_t missed; /* number of leaves in a row that no cursor expected */
 	unsigned part;   /* 1/part of the window is used */
 	struct guess guess[GUESSES];
@@ -69,17 +59,11 @@ struct job {
 	struct item *item;   /* a reference */
 	uint32_t leaf;
 	uint64_t from, n;
+	bool in_file;
 	struct zarr_guess *token; /* a reference; NULL: not for a guess */
 };
 
-static void reader_init(struct reader *rd, uint32_t id)
-{
-	*rd = (struct reader){ .id = id };
-	for (int o = 0; o < ORDERS; o++)
-		rd->cursor[o].at = LEAF_NONE;
-}
-
-int ahead_new(struct item *item, struct ahead **ret)
+int ahead_new(struct item *item, struct memory_files *memory, struct ahead **ret)
 {
 	struct ahead *a = calloc(1, sizeof(*a));
 
@@ -87,9 +71,9 @@ int ahead_new(struct item *item, struct ahead **ret)
 		return fail(-ENOMEM, "cannot follow readers");
 	pthread_mutex_init(&a->lock, NULL);
 	a->item = item;
+	a->memory = memory;
 	leaf_orders_init(&a->orders, item->tree);
-	for (int i = 0; i < READERS; i++)
-		reader_init(&a->reader[i], 0);
+	leaf_readers_init(&a->readers);
 	a->part = 1;
 	*ret = a;
 	return 0;
@@ -100,6 +84,7 @@ static void ahead_unref(struct ahead *a)
 	if (atomic_fetch_sub_explicit(&a->more_refs, 1, memory_order_acq_rel) != 0)
 		return;
 	leaf_orders_release(&a->orders);
+	free(a->leaf_use);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }
@@ -137,6 +122,7 @@ void ahead_free(struct ahead *a)
 	while (a->n_guesses)
 		guess_end(a, &a->guess[0]);
 	pthread_mutex_unlock(&a->lock);
+	memory_files_drop(a->memory, a->item->owner);
 	ahead_unref(a);
 }
 
@@ -162,6 +148,7 @@ static bool job_post(struct ahead *a, const struct guess *g, uint64_t n,
 	*j = (struct job){ .job.run = run, .ahead = a, .item = item_ref(a->item) };
 	if (g) {
 		j->leaf = g->leaf;
+		j->in_file = g->in_file;
 		j->from = g->is_known ? g->asked : 0;
 		j->n = n;
 		j->token = zarr_guess_ref(g->token);
@@ -190,6 +177,13 @@ static uint64_t window_left(const struct ahead *a)
 	return all - MIN(all, MAX(a->asked, cs.ahead_bytes));
 }
 
+/* Whether a leaf of that size is decoded into memory as a whole, or not at all. */
+static bool guess_is_whole(const struct ahead *a, const struct guess *g, uint64_t bytes)
+{
+	return g->in_file && bytes >= MEMORY_FILE_LEAST && bytes <= MEMORY_FILE_MOST &&
+	       bytes <= ahead_window(a->item->ckpt);
+}
+
 /* Set the size of a leaf, which is known now. Returns the part of it to decode. */
 static uint64_t job_size(struct job *j, uint64_t bytes)
 {
@@ -204,6 +198,8 @@ static uint64_t job_size(struct job *j, uint64_t bytes)
 	if (g && g->token == j->token && !g->is_known) {
 		a->asked -= g->asked;
 		n = MIN(bytes, MAX(window_left(a), a->n_guesses == 1 ? LEAST_PART : 0));
+		if (n < bytes && guess_is_whole(a, g, bytes))
+			n = 0;
 		g->is_known = true;
 		g->bytes = bytes;
 		g->asked = n;
@@ -215,6 +211,33 @@ static uint64_t job_size(struct job *j, uint64_t bytes)
 	return n;
 }
 
+/* The file of a leaf that may be in memory; otherwise its bytes, of which chunks are decoded. */
+static enum name_ext job_ext(const struct job *j, const struct value *v)
+{
+	if (v->kind != VALUE_ARRAY)
+		return leaf_ext(NULL, j->item->tree->nodes[j->leaf]);
+	return j->in_file ? NAME_EXT_NPY : NAME_EXT_BIN;
+}
+
+/* Decode n bytes of a leaf: into a file in memory, if they are the whole one. */
+static void job_decode(const struct job *j, const struct format *f, uint64_t n)
+{
+	const struct memory_key key = { j->item->owner, j->leaf, f->size };
+	struct memory_files *memory = j->ahead->memory;
+	struct memory_file *file;
+
+	if (j->in_file && n == f->size && ahead_is_for_memory(f)) {
+		/* A thread that fills it at the moment needs no help. */
+		if (memory_files_have(memory, &key))
+			return;
+		file = memory_file_get(memory, &key, f, j->token);
+		memory_file_put(memory, file);
+		if (file)
+			return;
+	}
+	format_prefetch(f, j->from, n, j->token);
+}
+
 static void job_run(struct pool_job *job)
 {
 	struct job *j = container_of(job, struct job, job);
@@ -224,14 +247,13 @@ static void job_run(struct pool_job *job)
 	uint64_t n;
 
 	if (!zarr_guess_is_over(j->token) && leaf_open(j->item, leaf, &v) >= 0 &&
-	    format_open(v.kind == VALUE_ARRAY ? NAME_EXT_BIN : leaf_ext(NULL, leaf), &v, NULL,
-			&f) >= 0) {
+	    format_open(job_ext(j, &v), &v, NULL, &f) >= 0) {
 		n = job_size(j, f.size);
 		trace(TRACE_AHEAD, "'%.*s' %llu+%llu of %llu", SPAN_ARG(leaf->param),
 		      (unsigned long long)j->from, (unsigned long long)n,
 		      (unsigned long long)f.size);
 		if (n)
-			format_prefetch(&f, j->from, n, j->token);
+			job_decode(j, &f, n);
 	}
 	/* The program that opens the leaf gets the error. */
 	err_clear();
@@ -247,92 +269,21 @@ void ahead_leaf(struct ahead *a, const struct tree_node *leaf, uint64_t n)
 
 /* ---- cursors; with the lock held ---- */
 
-static bool is_trusted(const struct cursor *c)
-{
-	return c->at != LEAF_NONE && c->hits >= AHEAD_HITS;
-}
-
 /*
  * Whether leaves are guessed after it. In a store one leaf is enough for a part of the window, as
  * connections would be idle until the second one; but not of a reader that jumps between leaves.
  */
-static bool is_followed(const struct ahead *a, const struct cursor *c)
+static bool is_followed(const struct ahead *a, const struct leaf_cursor *c)
 {
-	return is_trusted(c) ||
+	return cursor_is_trusted(c) ||
 	       (c->at != LEAF_NONE && a->item->ckpt->env.in_store && a->missed < MISSED_MAX);
-}
-
-/* Whether the cursor expects the leaf. The cursor then moves there, or starts there anew. */
-static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c, uint32_t leaf)
-{
-	uint32_t place = leaf_place(&a->orders, order, leaf), reach = is_trusted(c) ? REACH : 1;
-	bool is_near = place != LEAF_NONE && c->at != LEAF_NONE;
-
-	/* Another thread reads the same leaf, or is later than its neighbours. */
-	if (is_near && (place == c->at || (is_trusted(c) && c->at - place <= REACH)))
-		return true;
-	if (!is_near || place - c->at > reach) {
-		*c = (struct cursor){ .at = place };
-		return false;
-	}
-	*c = (struct cursor){ place, c->hits + 1 };
-	return true;
-}
-
-static struct reader *reader_find(struct ahead *a, uint32_t id)
-{
-	struct reader *old = &a->reader[1];
-
-	for (int i = 1; i < READERS; i++) {
-		if (a->reader[i].id == id)
-			return &a->reader[i];
-		if (a->reader[i].when < old->when)
-			old = &a->reader[i];
-	}
-	reader_init(old, id);
-	return old;
-}
-
-/*
- * Returns the cursor of the order that the reader has followed longest, NULL when none has the
- * leaf; *ret_expected: whether any cursor expected the leaf.
- */
-static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint32_t leaf,
-					enum leaf_order *ret, bool *ret_expected)
-{
-	const struct cursor *best = NULL;
-
-	for (int o = 0; o < ORDERS; o++) {
-		struct cursor *c = &rd->cursor[o];
-		bool hit = cursor_move(a, (enum leaf_order)o, c, leaf);
-
-		*ret_expected |= hit && c->hits;
-		if (c->at != LEAF_NONE && (!best || c->hits > best->hits)) {
-			best = c;
-			*ret = (enum leaf_order)o;
-		}
-	}
-	rd->gap = rd->when ? MAX(a->now - rd->when, 3 * rd->gap / 4) : 1;
-	rd->when = a->now;
-	return best;
-}
-
-/* Drop readers that are gone: nothing more is decoded for them. */
-static void lose_readers(struct ahead *a)
-{
-	for (int i = 0; i < READERS; i++) {
-		struct reader *rd = &a->reader[i];
-
-		if (rd->when && a->now - rd->when >= LOST * MAX(rd->gap, (uint64_t)LOST_LEAST))
-			reader_init(rd, 0);
-	}
 }
 
 static bool is_expected(const struct ahead *a, uint32_t leaf)
 {
 	for (int i = 0; i < READERS; i++)
 		for (int o = 0; o < ORDERS; o++) {
-			const struct cursor *c = &a->reader[i].cursor[o];
+			const struct leaf_cursor *c = &a->readers.reader[i].cursor[o];
 			uint32_t place = leaf_place(&a->orders, (enum leaf_order)o, leaf);
 
 			if (is_followed(a, c) && place != LEAF_NONE && place + REACH >= c->at &&
@@ -357,15 +308,25 @@ static void end_unexpected(struct ahead *a)
 
 /* ---- guessing ---- */
 
+static unsigned leaf_use(const struct ahead *a, uint32_t leaf)
+{
+	return a->leaf_use ? a->leaf_use[leaf] : 0;
+}
+
 /* Add a guess for a leaf of about `bytes` bytes. False: no room. */
-static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
+static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes, enum ahead_how how)
 {
 	struct guess *g = &a->guess[a->n_guesses];
 
+	if (how == AHEAD_IN_FILES && leaf_use(a, leaf) & READ_WHOLE)
+		return true;
 	if (a->n_guesses == GUESSES ||
 	    (a->asked && window_left(a) < MIN(bytes, ahead_window(a->item->ckpt) / a->part)))
 		return false;
-	*g = (struct guess){ .leaf = leaf, .bytes = bytes, .asked = MIN(bytes, window_left(a)) };
+	*g = (struct guess){ .leaf = leaf,
+			     .in_file = how != AHEAD_CHUNKS && !leaf_use(a, leaf),
+			     .bytes = bytes,
+			     .asked = MIN(bytes, window_left(a)) };
 	g->token = calloc(1, sizeof(*g->token));
 	if (!g->token || !job_post(a, g, 0, job_run)) {
 		free(g->token);
@@ -383,7 +344,8 @@ static bool guess_more(struct ahead *a, struct guess *g)
 
 	if (!g->is_known || rest == 0)
 		return true;
-	if (n < MIN(rest, LEAST_PART) || !job_post(a, g, n, job_run))
+	if (n < MIN(rest, guess_is_whole(a, g, g->bytes) ? rest : LEAST_PART) ||
+	    !job_post(a, g, n, job_run))
 		return false;
 	g->asked += n;
 	a->asked += n;
@@ -391,11 +353,12 @@ static bool guess_more(struct ahead *a, struct guess *g)
 }
 
 /* Guess as many of the leaves after the cursor as fit the window. */
-static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor *c, uint64_t bytes)
+static void guess_on(struct ahead *a, enum leaf_order order, const struct leaf_cursor *c,
+		     uint64_t bytes, enum ahead_how how)
 {
 	bool room = ahead_window(a->item->ckpt) > 0;
 
-	a->part = is_trusted(c) ? 1 : c->hits ? 2 : FIRST_PART;
+	a->part = cursor_is_trusted(c) ? 1 : c->hits ? 2 : FIRST_PART;
 	for (uint32_t i = 1; i <= GUESSES && room; i++) {
 		uint32_t leaf = leaf_at(&a->orders, order, c->at + i);
 		struct guess *g;
@@ -403,7 +366,7 @@ static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor
 		if (leaf == LEAF_NONE)
 			return;
 		g = guess_find(a, leaf);
-		room = g ? guess_more(a, g) : guess_add(a, leaf, bytes);
+		room = g ? guess_more(a, g) : guess_add(a, leaf, bytes, how);
 	}
 }
 
@@ -418,18 +381,20 @@ static void places_run(struct pool_job *job)
 	job_free(j);
 }
 
-void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes)
+void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes,
+		 enum ahead_how how)
 {
-	const struct cursor *own, *all;
+	const struct leaf_cursor *own, *all;
 	enum leaf_order own_order, all_order;
 	bool expected = false;
-	struct reader *rd;
+	struct leaf_readers *rs;
+	struct leaf_reader *rd;
 	struct guess *g;
 
 	if (!a || !a->item->ckpt->pool)
 		return;
+	rs = &a->readers;
 	pthread_mutex_lock(&a->lock);
-	a->now++;
 	g = guess_find(a, leaf->id);
 	if (g)
 		guess_remove(a, g);
@@ -437,17 +402,103 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	/* To find the places takes time, so no other order must predict the reads. */
 	if (a->missed > 2 && !a->places_asked)
 		a->places_asked = job_post(a, NULL, 0, places_run);
-	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
-	rd = reader_find(a, reader);
-	own = reader_move(a, rd, leaf->id, &own_order, &expected);
+	rs->now++;
+	all = reader_move(rs, &rs->reader[0], &a->orders, leaf->id, &all_order, &expected);
+	rd = reader_find(rs, reader);
+	own = reader_move(rs, rd, &a->orders, leaf->id, &own_order, &expected);
 	a->missed = expected ? 0 : a->missed + 1;
-	lose_readers(a);
-	if (own && bytes >= AHEAD_SMALL && !a->closed) {
-		if (!is_trusted(own) && is_trusted(all))
-			guess_on(a, all_order, all, bytes);
+	leaf_readers_lose(rs);
+	if (how == AHEAD_FILES && ++rd->unended > REACH)
+		rd->reads_all = false;
+	if (how == AHEAD_FILES && (!rd->reads_all || !memory_files_allowed(a->memory)))
+		how = AHEAD_CHUNKS;
+	if (own && bytes >= AHEAD_SMALL && !a->closed && (how != AHEAD_IN_FILES || rd->reads_all)) {
+		if (!cursor_is_trusted(own) && cursor_is_trusted(all))
+			guess_on(a, all_order, all, bytes, how);
 		else if (is_followed(a, own))
-			guess_on(a, own_order, own, bytes);
+			guess_on(a, own_order, own, bytes, how);
 	}
 	end_unexpected(a);
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- files in memory ---- */
+
+bool ahead_is_for_memory(const struct format *f)
+{
+	return f->value.kind == VALUE_ARRAY && f->view.plain && f->ops->ext == NAME_EXT_NPY &&
+	       f->size >= MEMORY_FILE_LEAST && f->size <= MEMORY_FILE_MOST;
+}
+
+/* Whether the leaf that a reader opens is decoded into memory now. */
+static bool is_filled(struct ahead *a, uint32_t reader, uint32_t leaf, uint64_t bytes)
+{
+	const struct leaf_reader *rd = reader_known(&a->readers, reader);
+	const struct guess *g = guess_find(a, leaf);
+
+	return rd && rd->reads_all && (!g || g->in_file) && !leaf_use(a, leaf) &&
+	       bytes <= ahead_window(a->item->ckpt) &&
+	       (reader_is_next(rd, &a->orders, leaf) ||
+		reader_is_next(&a->readers.reader[0], &a->orders, leaf));
+}
+
+struct memory_file *ahead_open(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
+			       const struct format *f)
+{
+	struct memory_file *file;
+	struct memory_key key;
+	bool fills;
+
+	if (!a || !a->memory || !a->item->ckpt->pool)
+		return NULL;
+	key = (struct memory_key){ a->item->owner, leaf->id, f->size };
+	pthread_mutex_lock(&a->lock);
+	fills = is_filled(a, reader, leaf->id, f->size);
+	pthread_mutex_unlock(&a->lock);
+	file = memory_file_get(a->memory, &key, fills ? f : NULL, NULL);
+	if (file)
+		ahead_begun(a, reader, leaf, f->size, AHEAD_IN_FILES);
+	return file;
+}
+
+bool ahead_opened(struct ahead *a, const struct tree_node *leaf)
+{
+	uint16_t *use;
+	bool counts;
+
+	if (!a)
+		return false;
+	pthread_mutex_lock(&a->lock);
+	if (!a->leaf_use)
+		a->leaf_use = calloc(a->item->tree->n_nodes, sizeof(*a->leaf_use));
+	use = a->leaf_use ? &a->leaf_use[leaf->id] : NULL;
+	counts = use && (*use & ~READ_WHOLE) < READ_WHOLE - 1;
+	if (counts)
+		++*use;
+	pthread_mutex_unlock(&a->lock);
+	return counts;
+}
+
+void ahead_closed(struct ahead *a, const struct tree_node *leaf)
+{
+	pthread_mutex_lock(&a->lock);
+	a->leaf_use[leaf->id]--;
+	pthread_mutex_unlock(&a->lock);
+}
+
+void ahead_ended(struct ahead *a, uint32_t reader, const struct tree_node *leaf)
+{
+	struct leaf_reader *rd;
+
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	rd = reader_known(&a->readers, reader);
+	if (rd) {
+		rd->reads_all = true;
+		rd->unended = 0;
+	}
+	if (a->leaf_use)
+		a->leaf_use[leaf->id] |= READ_WHOLE;
 	pthread_mutex_unlock(&a->lock);
 }

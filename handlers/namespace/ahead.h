@@ -22,12 +22,18 @@
  * A leaf smaller than AHEAD_SMALL moves cursors, but nothing is guessed after it: decoding it takes
  * no longer than requesting it, and a program that copies a step reads only its numbers.
  *
+ * Where the kernel can read files by itself, a leaf of at least MEMORY_FILE_LEAST bytes that fits
+ * the window is decoded into a file in memory (memory_files.h), all of it by one thread. Its reader
+ * waits in open() until it is complete.
+ *
  * Errors of a guess are ignored: the program that reads the leaf gets them.
  */
 #ifndef PYTREEFS_AHEAD_H
 #define PYTREEFS_AHEAD_H
 
 #include "core/step/item.h"
+#include "handlers/format/format.h"
+#include "handlers/namespace/memory_files.h"
 
 #define AHEAD_HITS 2
 #define AHEAD_LEAST (8 * MiB)
@@ -40,16 +46,47 @@ struct ahead;
  */
 uint64_t ahead_window(const struct ckpt *c);
 
-/* Make the decode-ahead of an item. Jobs hold a reference to the item. */
-int ahead_new(struct item *item, struct ahead **ret);
+/*
+ * Make the decode-ahead of an item. Jobs hold a reference to the item. memory: NULL, or where
+ * leaves may be decoded to; it is used until ahead_free(), and by jobs that the pool still has.
+ */
+int ahead_new(struct item *item, struct memory_files *memory, struct ahead **ret);
 /* End all guesses. Jobs in progress free the rest. Accepts NULL. */
 void ahead_free(struct ahead *a);
 /* Decode the first n bytes of a leaf, for no reader in particular. Any thread may call this. */
 void ahead_leaf(struct ahead *a, const struct tree_node *leaf, uint64_t n);
+/* The form in which leaves are decoded that a reader is expected to read. */
+enum ahead_how {
+	AHEAD_CHUNKS, /* chunks, into the cache */
+	AHEAD_FILES,  /* files in memory, as far as leaves may be there, if it reads leaves whole */
+	AHEAD_IN_FILES /* the same; it has begun a leaf that is in memory */
+};
 /*
  * A sequential reader (file.reader) has begun a leaf, whose file has `bytes` bytes. Any thread may
  * call this.
  */
-void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes);
+void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes,
+		 enum ahead_how how);
+/*
+ * It has read the leaf to its end by requests. Only such a reader is expected to want whole leaves
+ * in memory: another one may read headers, or parts.
+ */
+void ahead_ended(struct ahead *a, uint32_t reader, const struct tree_node *leaf);
+
+/* Whether the format of a leaf may be a file in memory: .npy of a whole array, of a size for it. */
+bool ahead_is_for_memory(const struct format *f);
+/*
+ * A reader opens such a leaf. If it is in memory, or the reader was expected and reads leaves
+ * whole, so that it is decoded into memory now, it counts as begun, and the result is its file,
+ * with a reference. Else NULL. Any thread may call this.
+ */
+struct memory_file *ahead_open(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
+			       const struct format *f);
+/*
+ * A file of such a leaf is read by requests until ahead_closed(), so that one in memory would have
+ * no reader. False: without memory for that, and ahead_closed() is not called.
+ */
+bool ahead_opened(struct ahead *a, const struct tree_node *leaf);
+void ahead_closed(struct ahead *a, const struct tree_node *leaf);
 
 #endif

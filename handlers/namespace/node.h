@@ -232,7 +232,7 @@ struct file_ops {
 	void (*lost)(struct file *f, int code);
 	/*
 	 * Returns the descriptor of a file that has, and always will have, exactly these bytes;
-	 * else -1. Borrowed.
+	 * else -1. Borrowed. Called once, by whoever opened the file; may decode all of it.
 	 */
 	int (*stored)(struct file *f);
 	/* Returns the array, if the file is the .npy file of a whole array; else NULL. Borrowed. */

@@ -23,7 +23,10 @@ struct leaf_file {
 	struct file file;
 	struct format format;
 	struct readahead ahead;
-	atomic_bool begun; /* a sequential reader has reached BEGUN_BYTES */
+	/* A sequential reader has reached BEGUN_BYTES, or the end. */
+	atomic_bool begun, ended;
+	struct memory_file *memory; /* a reference; NULL: it is not in memory */
+	bool by_requests;           /* ahead_opened() */
 };
 
 static struct node_leaf *node_leaf_of(struct node *n)
@@ -236,6 +239,15 @@ static bool is_whole_format(const struct format *f)
 	       f->view.n_elements == f->value.array->meta.n_elements;
 }
 
+static struct zarr *whole_array(struct file *f)
+{
+	const struct format *format = &container_of(f, struct leaf_file, file)->format;
+	bool whole = format->value.kind == VALUE_ARRAY && format->view.plain &&
+		     format->ops->ext == NAME_EXT_NPY;
+
+	return whole ? format->value.array : NULL;
+}
+
 /* A sequential reader has reached `end`. */
 static void begin_leaf(struct leaf_file *lf, uint64_t end)
 {
@@ -246,7 +258,18 @@ static void begin_leaf(struct leaf_file *lf, uint64_t end)
 	    atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
 	    atomic_exchange(&lf->begun, true))
 		return;
-	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size);
+	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size,
+		    whole_array(&lf->file) ? AHEAD_FILES : AHEAD_CHUNKS);
+}
+
+/* A sequential reader has reached the end. */
+static void end_leaf(struct leaf_file *lf)
+{
+	struct node_leaf *l = node_leaf_of(lf->file.node);
+
+	if (atomic_load_explicit(&lf->begun, memory_order_relaxed) &&
+	    !atomic_exchange(&lf->ended, true))
+		ahead_ended(item_top(l)->ahead, lf->file.reader, l->tree);
 }
 
 static void leaf_prefetch(struct file *f, uint64_t off, uint64_t n, struct zarr_guess *guess)
@@ -270,8 +293,11 @@ static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 
 	if (off >= lf->format.size)
 		return 0;
-	if (readahead_request(&lf->ahead, off, end))
+	if (readahead_request(&lf->ahead, off, end)) {
 		begin_leaf(lf, end);
+		if (end == lf->format.size)
+			end_leaf(lf);
+	}
 	r = format_read(&lf->format, off, n, g);
 	if (r < 0)
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(node_leaf_of(f->node)->tree->param));
@@ -292,24 +318,37 @@ static void leaf_close(struct file *f)
 {
 	struct leaf_file *lf = container_of(f, struct leaf_file, file);
 
+	if (lf->by_requests)
+		ahead_closed(item_top(node_leaf_of(f->node))->ahead, node_leaf_of(f->node)->tree);
+	memory_file_put(f->node->ns->memory, lf->memory);
 	readahead_release(&lf->ahead);
 	format_release(&lf->format);
 	free(lf);
 }
 
-static struct zarr *whole_array(struct file *f)
+/* The file in memory, if the leaf has one or was expected; waits until it is decoded. */
+static int leaf_in_memory(struct file *f)
 {
-	const struct format *format = &container_of(f, struct leaf_file, file)->format;
-	bool whole = format->value.kind == VALUE_ARRAY && format->view.plain &&
-		     format->ops->ext == NAME_EXT_NPY;
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+	struct node_leaf *l = node_leaf_of(f->node);
 
-	return whole ? format->value.array : NULL;
+	lf->memory = ahead_open(item_top(l)->ahead, f->reader, l->tree, &lf->format);
+	lf->by_requests = !lf->memory && ahead_opened(item_top(l)->ahead, l->tree);
+	return lf->memory ? memory_file_fd(lf->memory) : -1;
 }
 
 static const struct file_ops leaf_file_ops = {
 	.array = whole_array,
 	.read = leaf_read,
 	.seek = leaf_seek,
+	.free = leaf_close,
+};
+
+static const struct file_ops memory_leaf_file_ops = {
+	.array = whole_array,
+	.read = leaf_read,
+	.seek = leaf_seek,
+	.stored = leaf_in_memory,
 	.free = leaf_close,
 };
 
@@ -334,6 +373,8 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 		file_close(&lf->file);
 		return r;
 	}
+	if (n->ns->memory && ahead_is_for_memory(&lf->format))
+		lf->file.ops = &memory_leaf_file_ops;
 	lf->file.keep_cache = true;
 	readahead_init(&lf->ahead, &leaf_ahead_ops, &lf->file, lf->format.size);
 	prefetch_priority(l);

@@ -335,7 +335,7 @@ int node_item_new(struct ns *ns, struct node *dir, struct span name, const char 
 	r = dir_new(ns, dir, name, item, item->tree->root, &mtime, &n);
 	if (r < 0)
 		return r;
-	r = ahead_new(item, &dir_of(n)->ahead);
+	r = ahead_new(item, ns->memory, &dir_of(n)->ahead);
 	if (r < 0) {
 		node_unref(n, 1);
 		return r;

@@ -4,6 +4,7 @@
  */
 #include "handlers/options/job_options.h"
 #include "handlers/leaf/leaf.h"
+#include "handlers/namespace/memory_files.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/namespace/ns.h"
 
@@ -423,6 +424,16 @@ int ns_share(struct ns *ns, struct peers *peers)
 	return 0;
 }
 
+void ns_make_memory_files(struct ns *ns)
+{
+	const struct options *o = ns->options;
+
+	/* Ranks share chunks, and a cast is not what a leaf's file in memory has. */
+	if (o->passthrough && !o->direct_io && !o->restore_dtype && !o->load_and_broadcast &&
+	    ns->ckpt->source->fd >= 0)
+		memory_files_new(&ns->memory);
+}
+
 int ns_start(struct ns *ns, const struct ns_listener *listener)
 {
 	int r;
@@ -475,6 +486,7 @@ void ns_close(struct ns *ns)
 	}
 	node_table_free(ns->nodes);
 	item_table_free(ns->items);
+	memory_files_free(ns->memory);
 	draft_uploads_free(ns->drafts.uploads);
 	ckpt_close(ns->ckpt);
 	pthread_mutex_destroy(&ns->drafts.lock);

@@ -22,6 +22,7 @@ struct ns_listener {
 };
 
 struct item_table;
+struct memory_files;
 struct broadcast;
 struct watch;
 struct node_subtree;
@@ -63,6 +64,8 @@ struct ns {
 
 	struct broadcast *broadcast; /* for load_and_broadcast; else NULL */
 
+	struct memory_files *memory; /* NULL: none */
+
 	/* Opened items. The table closes unused ones when there are many. */
 	struct item_table *items;
 };
@@ -102,6 +105,11 @@ void ns_warn_of_bucket(const struct ns *ns);
 /* Share drafts with the other ranks of a job. Serves their requests until ns_stop(). */
 struct peers;
 int ns_share(struct ns *ns, struct peers *peers);
+/*
+ * Make the directory of files in memory (memory_files.h), if options allow it and this process may:
+ * before it gives up rights. Without it, leaves are read by requests.
+ */
+void ns_make_memory_files(struct ns *ns);
 /* Start the threads: workers, and the watcher of a root. Call after any fork. */
 int ns_start(struct ns *ns, const struct ns_listener *listener);
 /*

@@ -13,6 +13,7 @@
 #include "core/zarr/stream.h"
 #include "handlers/draft/draft.h"
 #include "handlers/job/broadcast.h"
+#include "handlers/namespace/memory_files.h"
 #include "handlers/namespace/ns.h"
 
 struct counter {
@@ -123,11 +124,18 @@ static int put_store(struct io_engine *io, const struct printer *p)
 
 static int put_calls(struct ns *ns, const struct printer *p)
 {
+	struct memory_files_stats memory;
+
+	memory_files_stats(ns->memory, &memory);
 	const struct counter rows[] = {
 		{ "requests", ns->requests },
 		{ "requests_polled", ns->requests_polled },
 		{ "requests_uring", ns->requests_uring },
 		{ "files_passed_through", ns->passed_through },
+		{ "memory_files", memory.files, NOW },
+		{ "memory_file_bytes", memory.bytes, NOW },
+		{ "memory_files_filled", memory.filled },
+		{ "memory_files_refused", memory.refused },
 		{ "errors", ns->errors },
 		{ "drafts", draft_count(&ns->drafts), NOW },
 		{ "commits", ns->commits },

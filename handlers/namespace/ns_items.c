@@ -23,6 +23,7 @@
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "core/base/refusal.h"
+#include "handlers/namespace/memory_files.h"
 #include "handlers/namespace/ns.h"
 #include "handlers/namespace/watch.h"
 
@@ -371,20 +372,27 @@ void ns_drop_items(struct ns *ns, const char *path)
 {
 	struct item_table *t = ns->items;
 	struct item_entry *out = NULL;
-	size_t n = strlen(path);
+	size_t n = strlen(path), n_owners = 0;
+	uint64_t owner[ITEMS_MAX];
 	bool is_left;
 
 	pthread_mutex_lock(&t->lock);
 	for (struct item_entry **at = &t->first; *at;) {
 		const char *p = (*at)->path;
 
-		if (strncmp(p, path, n) || (p[n] && p[n] != '/'))
+		if (strncmp(p, path, n) || (p[n] && p[n] != '/')) {
 			at = &(*at)->next;
-		else
-			unlist_at(t, at, &out);
+			continue;
+		}
+		if ((*at)->item && n_owners < ARRAY_LEN(owner))
+			owner[n_owners++] = (*at)->item->owner;
+		unlist_at(t, at, &out);
 	}
 	is_left = t->gone;
 	pthread_mutex_unlock(&t->lock);
+	/* The kernel may remember names for long. */
+	for (size_t i = 0; i < n_owners; i++)
+		memory_files_drop(ns->memory, owner[i]);
 	free_entries(out);
 	/*
 	 * The kernel drops the names in a moment. Until the watcher's next scan, the files of all

@@ -177,8 +177,10 @@ const struct option option_table[] = {
 	  "file in memory costs; on: bypass the page cache, for what is read once, or does not fit "
 	  "into memory twice (before Linux 6.6 this excludes shared maps)" },
 	{ "passthrough", OPTION_BOOL, AT(passthrough), "on", "on|off",
-	  "let the kernel read large stored files directly (`.pytreefs/stored`, items that are not "
-	  "trees), if it can (6.9 or later) and the mount is root's" },
+	  "let the kernel read large files directly, if it can (6.9 or later) and the mount is "
+	  "root's: stored ones (`.pytreefs/stored`, items that are not trees), and leaves of a "
+	  "local SOURCE that are expected by decode-ahead, which are decoded into memory: a "
+	  "quarter of what is available at most, measured again while a mount runs" },
 	{ "keep_written", OPTION_BOOL, AT(keep_written), "off", "on|off",
 	  "leave saved data in the page cache, for programs that read it at once; off: drop it" },
 	{ "nonempty", OPTION_BOOL, AT(nonempty), "off", "on|off",

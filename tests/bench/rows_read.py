@@ -212,6 +212,10 @@ def whole_tree(b):
     fresh_contender(b, '4 threads', m, b.python('load_in_threads', m.path, 4))
     fresh_contender(b, 'load_file', m, b.python('safetensors_load', m / '.safetensors'))
     b.row('whole zstd tree, np.load by 4 threads', '4 threads', 'TensorStore', rate=1.4)
+    for option in ('passthrough=off', 'cache=64M', 'direct_io=on'):
+        other = cold(b, 'bench-leaves-zstd', option)
+        fresh_contender(b, option, other, b.python('load_tree', other.path))
+        b.row(f'the same in a loop, {option}', option, 'TensorStore')
     b.row('whole zstd tree, load_file of D.safetensors', 'load_file', 'TensorStore', rate=1.1)
 
 

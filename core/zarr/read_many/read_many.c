@@ -297,7 +297,7 @@ static int run_workers(struct many *m)
 	if (r >= 0) {
 		w[0].is_caller = true;
 		for (unsigned i = 1; i < m->workers; i++)
-			pool_post(m->env->pool, &w[i].job);
+			pool_post(m->pool, &w[i].job);
 		many_run_worker(&w[0]);
 		many_wait_all(m, w);
 	}
@@ -392,13 +392,14 @@ static uint64_t many_measure(struct many *m)
 	m->big_bytes = MAX(share / 2, share - MIN(share, 2 * m->batch_bytes));
 	m->workers = (unsigned)MIN((uint64_t)threads, MAX((uint64_t)1, m->left / (256 * KiB)));
 	m->workers = (unsigned)MIN((size_t)m->workers, MAX(m->n_jobs, (size_t)1));
+	m->workers = m->pool ? m->workers : 1;
 	return MIN(MIN(total, all), m->workers * (2 * m->batch_bytes + MIN(most, m->big_bytes)));
 }
 
 /* Wait for the budget, and report progress meanwhile. */
 static void take_budget(struct many *m, uint64_t n)
 {
-	while (!budget_try(m->env->budget, n) && !atomic_load(&m->stop)) {
+	while (!atomic_load(&m->stop) && !budget_try(m->env->budget, n)) {
 		usleep(1000);
 		many_report_progress(m);
 	}
@@ -477,8 +478,7 @@ static int read_rounds(struct many *m, size_t n, struct many_target **active)
 	int r = 0;
 
 	while (r >= 0 && (n_active = gather(m, n, &next, active)) > 0) {
-		r = pool_run(m->env->pool, many_plan, active, sizeof(struct many_target *),
-			     n_active);
+		r = pool_run(m->pool, many_plan, active, sizeof(struct many_target *), n_active);
 		many_report_progress(m);
 		if (r >= 0 && !atomic_load(&m->stop))
 			r = run_round(m, active, n_active);
@@ -495,7 +495,9 @@ static int read_rounds(struct many *m, size_t n, struct many_target **active)
 
 int zarr_read_many(struct zarr_env *env, size_t n, const struct read_many_ops *ops, void *arg)
 {
-	struct many m = { .env = env, .ops = ops, .arg = arg };
+	struct many m = {
+		.env = env, .ops = ops, .arg = arg, .pool = ops->is_alone ? NULL : env->pool
+	};
 	auto_free struct many_target **active = NULL;
 	struct err_note why;
 	int r;

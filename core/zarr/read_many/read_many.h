@@ -48,6 +48,8 @@ struct read_many_ops {
 	 * results so far. An error ends the job.
 	 */
 	int (*progress)(void *arg, uint64_t done);
+	/* No other thread takes part: for a thread of the pool, which must not wait for others. */
+	bool is_alone;
 };
 
 /*

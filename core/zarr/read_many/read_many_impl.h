@@ -100,6 +100,7 @@ struct many {
 	struct zarr_env *env;
 	const struct read_many_ops *ops;
 	void *arg;
+	struct pool *pool;       /* NULL: the caller is the only thread */
 	atomic_ullong done;      /* bytes of results */
 	atomic_ullong in_hand;   /* bytes of inline values that jobs of this round hold */
 	atomic_bool stop;        /* no new work is begun */

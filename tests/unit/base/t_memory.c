@@ -115,6 +115,33 @@ static void version_1_in_a_container_is_the_deepest_that_exists(void **state)
 	assert_int_equal(memory_available(root), GIB);
 }
 
+static void memory_that_groups_use_is_not_left(void **state)
+{
+	put("proc/self/cgroup", "0::/a/b\n");
+	put("sys/fs/cgroup/a/b/memory.max", "1073741824\n");
+	assert_int_equal(memory_left(root), GIB);
+	put("sys/fs/cgroup/a/b/memory.current", "943718400\n");
+	assert_int_equal(memory_left(root), 124 * MIB);
+	/* Pages of files are given up by the kernel. */
+	put("sys/fs/cgroup/a/b/memory.stat", "anon 1\ninactive_anon 7\nactive_anon 9\n"
+					     "inactive_file 104857600\nactive_file 209715200\n");
+	assert_int_equal(memory_left(root), 424 * MIB);
+	assert_int_equal(memory_available(root), GIB);
+	/* The group above it has less. */
+	put("sys/fs/cgroup/a/memory.high", "2147483648\n");
+	put("sys/fs/cgroup/a/memory.current", "2147483648\n");
+	assert_int_equal(memory_left(root), 0);
+	put("sys/fs/cgroup/a/memory.current", "3147483648\n");
+	assert_int_equal(memory_left(root), 0);
+	put("proc/self/cgroup", "4:memory:/job\n");
+	put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1073741824\n");
+	put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1063256064\n");
+	put("sys/fs/cgroup/memory/job/memory.stat",
+	    "hierarchical_memory_limit 1073741824\ninactive_file 5\ntotal_inactive_file 1048576\n"
+	    "total_active_file 2097152\n");
+	assert_int_equal(memory_left(root), 13 * MIB);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -125,6 +152,7 @@ int main(void)
 		TEST(version_2_in_a_container_is_the_top),
 		TEST(version_1_takes_its_group_and_those_above),
 		TEST(version_1_in_a_container_is_the_deepest_that_exists),
+		TEST(memory_that_groups_use_is_not_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

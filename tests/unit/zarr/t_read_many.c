@@ -27,6 +27,8 @@ struct job {
 	struct one one[VIEWS];
 	size_t n, refused; /* open() fails for that one */
 	int (*progress)(struct job *j);
+	bool is_alone;
+	unsigned n_progress;
 	uint64_t done;
 };
 
@@ -64,7 +66,7 @@ static int job_progress(void *arg, uint64_t done)
 
 static int run(struct job *j)
 {
-	static const struct read_many_ops ops = { open_one, one_done, job_progress };
+	const struct read_many_ops ops = { open_one, one_done, job_progress, j->is_alone };
 
 	return zarr_read_many(&j->one[0].m->env, j->n, &ops, j);
 }
@@ -156,6 +158,7 @@ static void views_of(const struct made_opts *o)
 			struct job j;
 
 			job_make(&j, &m, VIEWS, false);
+			j.is_alone = round % 2;
 			if (run(&j) < 0)
 				fail_msg("%s: %s", docs[i], unit_last_note());
 			for (size_t k = 0; k < j.n; k++) {
@@ -519,6 +522,34 @@ static void progress_ends_the_job(void **state)
 	made_release(&m);
 }
 
+/* While the job waits for memory: it comes at the moment at which the job is ended. */
+static int give_and_stop(struct job *j)
+{
+	struct budget *b = &j->one[0].m->budget;
+
+	if (j->n_progress++ == 0)
+		return 0;
+	budget_give(b, budget_used(b));
+	return fail(-ECANCELED, "enough");
+}
+
+static void a_job_that_ends_while_it_waits_takes_no_memory(void **state)
+{
+	const struct made_opts o = { .seed = 15, .threads = 2, .in_file = true, .budget = MiB };
+	struct made m;
+	struct job j;
+
+	made_array(&m, docs[3], &o);
+	job_make(&j, &m, VIEWS, true);
+	j.progress = give_and_stop;
+	assert_true(budget_try(&m.budget, MiB));
+	assert_int_equal(run(&j), -ECANCELED);
+	assert_int_equal(j.n_progress, 2);
+	assert_int_equal(budget_used(&m.budget), 0);
+	job_release(&j);
+	made_release(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -533,6 +564,7 @@ int main(void)
 		cmocka_unit_test(a_chunk_that_is_too_long),
 		cmocka_unit_test(a_request_that_cannot_be_opened),
 		cmocka_unit_test(progress_ends_the_job),
+		cmocka_unit_test(a_job_that_ends_while_it_waits_takes_no_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

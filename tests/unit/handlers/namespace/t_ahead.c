@@ -23,11 +23,11 @@ static void more_readers_than_are_followed(void **state)
 
 	/* These leaves are too small to be decoded ahead, so the pool gets nothing. */
 	ckpt.pool = (struct pool *)&ckpt;
-	assert_int_equal(ahead_new(&item, &a), 0);
+	assert_int_equal(ahead_new(&item, NULL, &a), 0);
 	for (unsigned i = 0; i < PASSES * LEAVES; i++) {
 		const struct tree_node *leaf = item.tree->nodes[1 + i % LEAVES];
 
-		ahead_begun(a, 1 + i % PROCESSES, leaf, 100);
+		ahead_begun(a, 1 + i % PROCESSES, leaf, 100, AHEAD_CHUNKS);
 	}
 	ahead_free(a);
 	tree_free(item.tree);
@@ -41,9 +41,9 @@ static void a_large_leaf_that_is_in_no_order(void **state)
 	struct ahead *a;
 
 	ckpt.pool = (struct pool *)&ckpt;
-	assert_int_equal(ahead_new(&item, &a), 0);
+	assert_int_equal(ahead_new(&item, NULL, &a), 0);
 	for (unsigned i = 1; i <= 3; i++)
-		ahead_begun(a, 1, item.tree->nodes[i], 1 * MiB);
+		ahead_begun(a, 1, item.tree->nodes[i], 1 * MiB, AHEAD_CHUNKS);
 	ahead_free(a);
 	tree_free(item.tree);
 }
