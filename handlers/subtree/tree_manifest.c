@@ -96,7 +96,8 @@ bool tree_manifest_is_whole(const struct tree_manifest_only *only, const struct 
 	for (uint32_t i = t->id; i < subtree_end(t) && only->choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF ? !is_chosen(only, part, below) : !below->n_children)
+		if (below->kind == TREE_LEAF ? !is_chosen(only, part, below) :
+					       only->is_part && !below->n_children)
 			return false;
 	}
 	return true;
@@ -153,13 +154,13 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 static bool tree_manifest_is_there(const struct printing *p, const struct subtree_part *part,
 				   const struct tree_node *t)
 {
-	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only.is_part; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
 		if (below->kind == TREE_LEAF && is_chosen(&p->only, part, below))
 			return true;
 	}
-	return !p->only.choose;
+	return !p->only.is_part;
 }
 
 static int print_container(struct printing *p, const struct subtree_part *part,

@@ -20,6 +20,7 @@ struct tree_manifest_only {
 	/* Whether it is one of them; NULL: all are. */
 	bool (*choose)(void *arg, const struct subtree_part *part, const struct tree_node *leaf);
 	void *arg;
+	bool is_part; /* chosen by a user, so that empty containers are left out */
 };
 
 /*

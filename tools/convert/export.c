@@ -109,7 +109,8 @@ static bool is_exported(void *arg, const struct subtree_part *part, const struct
 
 struct tree_manifest_only export_only(struct export *x)
 {
-	return (struct tree_manifest_only){ x->only || x->n_left_out ? is_exported : NULL, x };
+	return (struct tree_manifest_only){ x->only || x->n_left_out ? is_exported : NULL, x,
+					    x->only != NULL };
 }
 
 static bool has_tree(const struct subtree *st)
