@@ -98,7 +98,7 @@ static inline struct span span_from(struct span s, size_t at)
 	return skip ? span_of(s.p + skip, s.n - skip) : s;
 }
 
-/* For printf: ("%.*s", SPAN_ARG(s)). */
+/* For printf: ("%.*s", SPAN_ARG(s)). s is evaluated more than once. */
 #define SPAN_ARG(s) (int)(s).n, (s).p ? (const char *)(s).p : ""
 
 /*

@@ -154,9 +154,10 @@ static int stats_join(void *arg, struct walk_leaf *leaf, int rank, struct span p
 
 	walk_share(leaf, st->t.group, rank, &i, &end);
 	if (said != SAY_ROW) {
+		const struct span why = wire_bytes(&w, wire_left(&w));
+
 		if (!leaf->failed.code)
-			err_save(fail(-EIO, "%.*s", SPAN_ARG(wire_bytes(&w, wire_left(&w)))),
-				 &leaf->failed);
+			err_save(fail(-EIO, "%.*s", SPAN_ARG(why)), &leaf->failed);
 		return 0;
 	}
 	for (; i < end && part; i++)
