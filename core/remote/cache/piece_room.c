@@ -146,22 +146,28 @@ static uint64_t look_through(struct piece_room *room, unsigned first_dir, uint64
 {
 	struct look l = { .room = room };
 	char path[PIECE_ROOM_NAME_MAX];
+	int r = 0;
 
-	for (unsigned i = 0; i < room->dirs; i++) {
+	for (unsigned i = 0; i < room->dirs && (r >= 0 || r == -ENOENT); i++) {
 		char dir[3];
 
 		l.dir = (uint8_t)(first_dir + i);
 		snprintf(dir, sizeof(dir), "%02x", l.dir);
-		io_list(room->top, dir, room_look_at, &l);
+		r = io_list(room->top, dir, room_look_at, &l);
 	}
-	if (l.bytes + n > room->share) {
+	/* A directory that cannot be listed may be full. */
+	if (r < 0 && r != -ENOENT)
+		l.bytes = room->share;
+	else if (l.bytes + n > room->share) {
 		qsort(l.found, l.n, sizeof(*l.found), by_use);
 		for (size_t i = 0; i < l.n && l.bytes + n > room->share - room->share / 4; i++) {
 			room_path_of(path, l.found[i].dir, l.found[i].name);
-			/* If this fails, another process may have removed the file. */
-			if (io_dirop(room->top, IO_UNLINK, path, NULL, 0) >= 0)
+			r = io_dirop(room->top, IO_UNLINK, path, NULL, 0);
+			if (r >= 0)
 				atomic_fetch_add(&room->evicted, 1);
-			l.bytes -= l.found[i].bytes;
+			/* Another process may have removed it. */
+			if (r >= 0 || r == -ENOENT)
+				l.bytes -= l.found[i].bytes;
 		}
 	}
 	free(l.found);
@@ -184,6 +190,10 @@ bool piece_room_make(struct piece_room *room, uint8_t dir, uint64_t n)
 	if (n > room->share - room->share / 4)
 		return false;
 	pthread_mutex_lock(&g->lock);
+	if (g->pending + n > room->share - room->share / 4) {
+		pthread_mutex_unlock(&g->lock);
+		return false;
+	}
 	if (!g->is_known || g->used + n > room->share || g->added + n > room->share / 8) {
 		/* A pending piece may be renamed during the scan, and is counted twice then. */
 		g->used = g->pending + look_through(room, at * room->dirs, g->pending + n);
