@@ -7,6 +7,7 @@
  * The linker redirects the program's calls of malloc and related functions; those inside libraries
  * are not redirected.
  */
+#include "core/base/clock.h"
 #include "core/base/refusal.h"
 #include "tests/unit/lib/mount_walk.h"
 #include "tests/unit/lib/nomem.h"
@@ -14,6 +15,7 @@
 /* For one kind of checkpoint, let the nth allocation fail, for each n until no allocation fails. */
 static void fail_each(const char *source)
 {
+	int64_t began, took;
 	static struct walk good, w;
 	struct options o;
 	struct ns *ns;
@@ -38,14 +40,17 @@ static void fail_each(const char *source)
 					 err_text(r));
 			continue;
 		}
+		began = clock_ns();
 		walk_all(&w, ns, &good, -ENOMEM);
+		took = clock_ns() - began;
 		over = count < fail_at;
 		fail_at = 0;
 		if (w.wrong)
 			fail_msg("%s: allocation %u: %s: %s", source, n, w.wrong, w.wrong_line);
 		/* The failure is remembered only if it took long, as it does when the machine
 		 * stops. */
-		refusal_age(REFUSAL_NS);
+		if (took >= REFUSAL_COST_NS)
+			refusal_age(REFUSAL_NS);
 		walk_all(&w, ns, &good, 0);
 		if (w.wrong)
 			fail_msg("%s: after allocation %u: %s: %s", source, n, w.wrong,
