@@ -2,12 +2,12 @@
 /*
  * forget.c - the helper process, and the thread that starts it and sends it names.
  *
- * The broker starts the helper with the first name (core/sandbox/broker.h), since this process may
- * not. The helper runs until the end: when descriptors are used up, which is when names must be
- * forgotten, no pipe to a new one could be made. A SIGKILL ends the thread's wait at once; the
- * helper's wait ends with the connection. An exclusive lookup makes the kernel (since 5.16) send a
- * request for a name that it has cached. An older kernel sends one after NS_ROOT_TTL, when the name
- * is used.
+ * The broker starts the helper (core/sandbox/broker.h), since this process may not: with the first
+ * name, or, where descriptors are few, before the first request. The helper runs until the end:
+ * when descriptors are used up, which is when names must be forgotten, no pipe to a new one could
+ * be made. A SIGKILL ends the thread's wait at once; the helper's wait ends with the connection. An
+ * exclusive lookup makes the kernel (since 5.16) send a request for a name that it has cached. An
+ * older kernel sends one after NS_ROOT_TTL, when the name is used.
  *
  * Invariant: the helper gets paths only after its process number is known, so its requests are not
  * attributed to another process.
