@@ -61,10 +61,10 @@ static int register_file(struct fs *fs, int fd)
 	const int files[] = { fuse_session_fd(fs->se), fd };
 	int r = broker_ask(&fs->broker, BROKER_BACKING_OPEN, "", files, 2);
 
-	/* Too many stacked file systems below this one, or a shortage that passes. */
+	/* ELOOP: below this file are too many stacked file systems. Others are shortages. */
 	if (r > 0 || r == -ELOOP || r == -EMFILE || r == -ENFILE || r == -ENOMEM)
 		return MAX(r, 0);
-	/* Of a source on a stacked file system, or in this container, it never works. */
+	/* In this container it never works. */
 	fs->passthrough.is_refused = true;
 	memory_files_allow(fs->ns->memory, false);
 	log_info("files are read by requests, not passed through: %s", strerror(-r));
@@ -127,6 +127,8 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 		id = b->id;
 	}
 	pthread_mutex_unlock(&p->lock);
+	if (!id && f->ops->by_requests)
+		f->ops->by_requests(f);
 	if (!id)
 		return;
 	serving()->backing_id = id;

@@ -105,6 +105,7 @@ struct item {
 	char *gda;
 	struct io_file *aggregate;      /* the legacy file; NULL if there is none */
 	struct document aggregate_text; /* the contents of the legacy file */
+	atomic_bool is_gone;            /* its path is another checkpoint by now, or none */
 	uint64_t owner;          /* of the item's entries in the cache, and of its refusals */
 	atomic_flag said_hidden; /* the log has the names of files that leaves hide */
 	bool missing_is_error;   /* the metadata says that every chunk is stored */

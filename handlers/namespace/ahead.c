@@ -219,6 +219,22 @@ static enum name_ext job_ext(const struct job *j, const struct value *v)
 	return j->in_file ? NAME_EXT_NPY : NAME_EXT_BIN;
 }
 
+/*
+ * memory_file_get(), but for none of an item that is gone: nobody would remove its file until the
+ * kernel forgets the item's names.
+ */
+static struct memory_file *ahead_file(struct ahead *a, const struct item *item,
+				      const struct memory_key *key, const struct format *f,
+				      const struct zarr_guess *guess)
+{
+	struct memory_file *file =
+		memory_file_get(a->memory, key, atomic_load(&item->is_gone) ? NULL : f, guess);
+
+	if (file && atomic_load(&item->is_gone))
+		memory_files_drop(a->memory, key->owner);
+	return file;
+}
+
 /* Decode n bytes of a leaf: into a file in memory, if they are the whole one. */
 static void job_decode(const struct job *j, const struct format *f, uint64_t n)
 {
@@ -230,7 +246,7 @@ static void job_decode(const struct job *j, const struct format *f, uint64_t n)
 		/* A thread that fills it at the moment needs no help. */
 		if (memory_files_have(memory, &key))
 			return;
-		file = memory_file_get(memory, &key, f, j->token);
+		file = ahead_file(j->ahead, j->item, &key, f, j->token);
 		memory_file_put(memory, file);
 		if (file)
 			return;
@@ -311,6 +327,13 @@ static void end_unexpected(struct ahead *a)
 static unsigned leaf_use(const struct ahead *a, uint32_t leaf)
 {
 	return a->leaf_use ? a->leaf_use[leaf] : 0;
+}
+
+/* A leaf is read by requests that was read whole: the kernel has lost pages, maybe of others, too. */
+static void leaf_use_forget(struct ahead *a)
+{
+	for (uint32_t i = 0; i < a->item->tree->n_nodes; i++)
+		a->leaf_use[i] &= (uint16_t)~READ_WHOLE;
 }
 
 /* Add a guess for a leaf of about `bytes` bytes. False: no room. */
@@ -408,6 +431,8 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	own = reader_move(rs, rd, &a->orders, leaf->id, &own_order, &expected);
 	a->missed = expected ? 0 : a->missed + 1;
 	leaf_readers_lose(rs);
+	if (how == AHEAD_FILES && leaf_use(a, leaf->id) & READ_WHOLE)
+		leaf_use_forget(a);
 	if (how == AHEAD_FILES && ++rd->unended > REACH)
 		rd->reads_all = false;
 	if (how == AHEAD_FILES && (!rd->reads_all || !memory_files_allowed(a->memory)))
@@ -455,7 +480,7 @@ struct memory_file *ahead_open(struct ahead *a, uint32_t reader, const struct tr
 	pthread_mutex_lock(&a->lock);
 	fills = is_filled(a, reader, leaf->id, f->size);
 	pthread_mutex_unlock(&a->lock);
-	file = memory_file_get(a->memory, &key, fills ? f : NULL, NULL);
+	file = ahead_file(a, a->item, &key, fills ? f : NULL, NULL);
 	if (file)
 		ahead_begun(a, reader, leaf, f->size, AHEAD_IN_FILES);
 	return file;

@@ -46,8 +46,9 @@ struct memory_files {
 	int dir;
 	uint64_t most_files; /* each has a descriptor */
 	atomic_bool is_allowed;
-	pthread_mutex_t lock;   /* protects all members below, and those of files */
-	pthread_cond_t changed; /* a file was filled, or dropped, or the first one was made */
+	pthread_mutex_t lock; /* protects all members below, and those of files */
+	pthread_cond_t ended; /* a file was filled, or could not be */
+	pthread_cond_t wake;  /* there is a first file, or the end */
 	struct memory_file *bucket[BUCKETS];
 	uint64_t files, bytes, filled, refused;
 	bool has_thread, ending;
@@ -102,7 +103,8 @@ int memory_files_new(struct memory_files **ret)
 	m->most_files = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / DESCRIPTORS_SHARE :
 								0;
 	pthread_mutex_init(&m->lock, NULL);
-	clock_cond_init(&m->changed);
+	pthread_cond_init(&m->ended, NULL);
+	clock_cond_init(&m->wake);
 	*ret = take(m);
 	return 0;
 }
@@ -236,7 +238,7 @@ static void *memory_watch(void *arg)
 		uint64_t used = memory_used(m), room;
 
 		if (!used) {
-			pthread_cond_wait(&m->changed, &m->lock);
+			pthread_cond_wait(&m->wake, &m->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&m->lock);
@@ -250,7 +252,7 @@ static void *memory_watch(void *arg)
 		files_free(m, list);
 		pthread_mutex_lock(&m->lock);
 		if (!m->ending)
-			pthread_cond_timedwait(&m->changed, &m->lock, &at);
+			pthread_cond_timedwait(&m->wake, &m->lock, &at);
 	}
 	pthread_mutex_unlock(&m->lock);
 	return NULL;
@@ -352,7 +354,7 @@ static struct memory_file *file_wait(struct memory_files *m, const struct memory
 	struct memory_file *f = file_find(m, key);
 
 	while (f && !f->is_ready) {
-		pthread_cond_wait(&m->changed, &m->lock);
+		pthread_cond_wait(&m->ended, &m->lock);
 		f = file_find(m, key);
 	}
 	if (f)
@@ -374,9 +376,9 @@ static struct memory_file *file_begin(struct memory_files *m, const struct memor
 		return NULL;
 	*f = (struct memory_file){ .next = *at, .key = *key, .fd = -1, .bytes = bytes, .refs = 1 };
 	*at = f;
-	m->files++;
 	m->bytes += bytes;
-	pthread_cond_broadcast(&m->changed);
+	if (m->files++ == 0)
+		pthread_cond_signal(&m->wake);
 	return f;
 }
 
@@ -394,7 +396,7 @@ static struct memory_file *file_finish(struct memory_files *m, struct memory_fil
 	m->filled += r >= 0;
 	if (r < 0 && !f->is_dropped)
 		file_drop(m, f, NULL);
-	pthread_cond_broadcast(&m->changed);
+	pthread_cond_broadcast(&m->ended);
 	pthread_mutex_unlock(&m->lock);
 	err_clear();
 	if (r >= 0)
@@ -407,24 +409,24 @@ struct memory_file *memory_file_get(struct memory_files *m, const struct memory_
 				    const struct format *format, const struct zarr_guess *guess)
 {
 	struct memory_file *f, *list = NULL;
-	bool begins = false, has_failed;
+	bool begins = false, was_there;
 	uint64_t room;
 
 	if (!memory_files_allowed(m))
 		return NULL;
 	pthread_mutex_lock(&m->lock);
-	has_failed = file_find(m, key);
+	was_there = file_find(m, key);
 	f = file_wait(m, key);
 	room = memory_used(m);
 	pthread_mutex_unlock(&m->lock);
 	/* If another thread could not fill it, neither can this one. */
-	if (f || !format || has_failed)
+	if (f || !format || was_there)
 		return f;
 	room = room_for_all(room);
 	pthread_mutex_lock(&m->lock);
 	f = file_wait(m, key);
 	/* memory_files_drop() comes after the end of guesses. */
-	if (!f && !zarr_guess_is_over(guess)) {
+	if (!f && memory_files_allowed(m) && !zarr_guess_is_over(guess)) {
 		f = file_begin(m, key, room, &list);
 		begins = f;
 		m->refused += !f;
@@ -471,7 +473,7 @@ void memory_files_free(struct memory_files *m)
 		return;
 	pthread_mutex_lock(&m->lock);
 	m->ending = true;
-	pthread_cond_broadcast(&m->changed);
+	pthread_cond_signal(&m->wake);
 	pthread_mutex_unlock(&m->lock);
 	if (m->has_thread)
 		pthread_join(m->thread, NULL);
@@ -479,7 +481,8 @@ void memory_files_free(struct memory_files *m)
 		while (m->bucket[i])
 			files_free(m, file_drop(m, m->bucket[i], NULL));
 	close(m->dir);
-	pthread_cond_destroy(&m->changed);
+	pthread_cond_destroy(&m->ended);
+	pthread_cond_destroy(&m->wake);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
 }

@@ -5,9 +5,8 @@
  * A leaf that decode-ahead expects (ahead.h) is decoded into a file of a tmpfs that is mounted
  * nowhere, and open() names that file to the kernel (fs/passthrough.h): reads and maps take its
  * pages, without a request. A tmpfs can have pages of 2 MiB, and FUSE's page cache only has those
- * of 4 KiB, which cost five times as much for each byte that is put there or read: row `whole_tree`
- * of tests/bench has twice the speed. It takes root and Linux 6.9; elsewhere leaves are read by
- * requests.
+ * of 4 KiB, which cost five times as much for each byte that is put there or read (rows "whole zstd
+ * tree" of tests/bench). It takes root and Linux 6.9; elsewhere leaves are read by requests.
  *
  * Without swap the kernel cannot take the memory of these files back, so they have a quarter of
  * what is available (memory_left()) at most, which is measured for each new file, and several times
@@ -64,8 +63,8 @@ int memory_file_fd(const struct memory_file *f);
 /* Give the reference back. Accepts NULL. */
 void memory_file_put(struct memory_files *m, struct memory_file *f);
 /*
- * Remove the files of an item, also those that are being filled; 0: of all items. Those that
- * guesses begin afterwards are kept, so that guesses end before. Accepts NULL.
+ * Remove the files of an item, also those that are being filled; 0: of all items. Those that begin
+ * afterwards are not affected. Accepts NULL.
  */
 void memory_files_drop(struct memory_files *m, uint64_t owner);
 

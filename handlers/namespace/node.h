@@ -235,6 +235,8 @@ struct file_ops {
 	 * else -1. Borrowed. Called once, by whoever opened the file; may decode all of it.
 	 */
 	int (*stored)(struct file *f);
+	/* The kernel reads the file by requests, although it may be stored. */
+	void (*by_requests)(struct file *f);
 	/* Returns the array, if the file is the .npy file of a whole array; else NULL. Borrowed. */
 	struct zarr *(*array)(struct file *f);
 	/* Become the .npy file of an array by moving its stored chunks: 1; 0: not possible. */

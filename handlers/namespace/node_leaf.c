@@ -23,8 +23,8 @@ struct leaf_file {
 	struct file file;
 	struct format format;
 	struct readahead ahead;
-	/* A sequential reader has reached BEGUN_BYTES, or the end. */
-	atomic_bool begun, ended;
+	/* A sequential reader has reached BEGUN_BYTES; the last byte; so that all were read. */
+	atomic_bool begun, reached, ended;
 	struct memory_file *memory; /* a reference; NULL: it is not in memory */
 	bool by_requests;           /* ahead_opened() */
 };
@@ -262,12 +262,18 @@ static void begin_leaf(struct leaf_file *lf, uint64_t end)
 		    whole_array(&lf->file) ? AHEAD_FILES : AHEAD_CHUNKS);
 }
 
-/* A sequential reader has reached the end. */
-static void end_leaf(struct leaf_file *lf)
+/*
+ * A sequential reader requests bytes up to `end`, n in all. If it comes to the last one, and as
+ * many bytes as there are were requested by it and by others beside it, it reads leaves whole.
+ */
+static void end_leaf(struct leaf_file *lf, uint64_t end, uint64_t n)
 {
 	struct node_leaf *l = node_leaf_of(lf->file.node);
+	uint64_t requested = atomic_fetch_add(&l->requested, n) + n;
 
-	if (atomic_load_explicit(&lf->begun, memory_order_relaxed) &&
+	if (end == lf->format.size)
+		atomic_store(&lf->reached, true);
+	if (requested >= lf->format.size && atomic_load(&lf->reached) && atomic_load(&lf->begun) &&
 	    !atomic_exchange(&lf->ended, true))
 		ahead_ended(item_top(l)->ahead, lf->file.reader, l->tree);
 }
@@ -295,8 +301,7 @@ static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 		return 0;
 	if (readahead_request(&lf->ahead, off, end)) {
 		begin_leaf(lf, end);
-		if (end == lf->format.size)
-			end_leaf(lf);
+		end_leaf(lf, end, end - off);
 	}
 	r = format_read(&lf->format, off, n, g);
 	if (r < 0)
@@ -333,8 +338,16 @@ static int leaf_in_memory(struct file *f)
 	struct node_leaf *l = node_leaf_of(f->node);
 
 	lf->memory = ahead_open(item_top(l)->ahead, f->reader, l->tree, &lf->format);
-	lf->by_requests = !lf->memory && ahead_opened(item_top(l)->ahead, l->tree);
 	return lf->memory ? memory_file_fd(lf->memory) : -1;
+}
+
+static void leaf_by_requests(struct file *f)
+{
+	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+	struct node_leaf *l = node_leaf_of(f->node);
+
+	memory_file_put(f->node->ns->memory, take(lf->memory));
+	lf->by_requests = ahead_opened(item_top(l)->ahead, l->tree);
 }
 
 static const struct file_ops leaf_file_ops = {
@@ -349,6 +362,7 @@ static const struct file_ops memory_leaf_file_ops = {
 	.read = leaf_read,
 	.seek = leaf_seek,
 	.stored = leaf_in_memory,
+	.by_requests = leaf_by_requests,
 	.free = leaf_close,
 };
 

@@ -37,6 +37,7 @@ struct node_leaf {
 	/* Set by the first stat; accessed atomically. */
 	bool has_size;
 	uint64_t size, stored;
+	atomic_ullong requested; /* bytes, by all readers */
 	/*
 	 * The permissions of the leaf's own files, when they were read, and how long that took.
 	 * Protected by the item's access_lock.

@@ -384,6 +384,8 @@ void ns_drop_items(struct ns *ns, const char *path)
 			at = &(*at)->next;
 			continue;
 		}
+		if ((*at)->item)
+			atomic_store(&(*at)->item->is_gone, true);
 		if ((*at)->item && n_owners < ARRAY_LEN(owner))
 			owner[n_owners++] = (*at)->item->owner;
 		unlist_at(t, at, &out);

@@ -123,6 +123,32 @@ def test_files_that_were_opened_before_they_are_read(mount, root, works):
     assert equal(load_all(m))
 
 
+def test_a_second_file_that_outlives_the_first_one(mount, root, works):
+    """The first open decides that a leaf is read by requests, and that holds for the second one as long as it is open."""
+    saved(mount, root, 'compression=zstd', files=LEAVES)
+    m = mount(root)
+    paths = sorted((m / '1/default').glob('*.npy'))
+    first, second = ([open(p, 'rb', buffering=0) for p in paths] for _ in range(2))
+    for f in first:
+        f.close()
+    assert [int(np.load(f).sum()) for f in second] == [int(a.sum()) for a in LEAVES.values()]
+    assert not m.stats()['memory_files_filled'] and m.stats()['chunk_bytes_decoded'] <= 1.1 * sum(a.nbytes for a in LEAVES.values())
+    for f in second:
+        f.close()
+
+
+def test_pages_that_the_kernel_has_dropped(mount, root, works):
+    """A leaf that was read by requests is in the page cache; if it is not any more, it is one for memory as the others are."""
+    saved(mount, root, 'compression=zstd', files=LEAVES)
+    m = mount(root)
+    for i in range(3):
+        for p in sorted((m / '1/default').glob('*.npy'), reverse=not i):
+            with open(p, 'rb', buffering=0) as f:
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                assert np.array_equal(np.load(f), LEAVES[p.name])
+    assert m.stats()['memory_files_filled'] == len(LEAVES) - 3 or m.stats()['memory_files_filled'] == len(LEAVES)
+
+
 MAPS = r'''
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
