@@ -232,3 +232,17 @@ def test_a_key_of_something_else_is_left_out_of_an_export(run, tmp_path):
     assert sorted(a.tolist() for a in safetensors.numpy.load_file(tmp_path / 'part.safetensors').values()) == want
     assert sorted(np.load(path).tolist() for path in (tmp_path / 'part').rglob('*.npy')) == want
     assert sorted(a.tolist() for _, a in ((name, a[...]) for name, a in zarr.open_group(tmp_path / 'part.zarr', mode='r').members(max_depth=None) if isinstance(a, zarr.Array))) == want
+
+
+def test_a_key_that_is_left_out_changes_no_other_item(run, tmp_path):
+    """Empty containers of another item are exported as they are, and a list with an empty member stays a list."""
+    pytreefs.save(tmp_path / 's/1', {'l': [np.arange(3.), []], 'e': {}}, item='a')
+    base = {'driver': 'ocdbt', 'base': f'file://{tmp_path}/s/1/b/'}
+    spec = {'driver': 'zarr', 'kvstore': base | {'path': 'x/'}, 'metadata': {'shape': [3], 'chunks': [3], 'dtype': '<f4'}}
+    ts.open(spec, create=True).result().write(np.ones(3, '<f4')).result()
+    ts.KvStore.open(base).result().write('d/.zarray', b'{"x": 1}').result()
+    for out in ('part.npz', 'part.safetensors', 'part'):
+        assert "'b/d.npy' is left out" in run('export', tmp_path / 's/1', tmp_path / out, ok=False).stderr
+        run('save', tmp_path / out, tmp_path / f'from-{out}/1')
+        got = pytreefs.load(tmp_path / f'from-{out}/1')
+        assert got['a']['e'] == {} and got['a']['l'][0].tolist() == [0, 1, 2] and got['a']['l'][1:] == [[]] and list(got['b']) == ['x'], out
