@@ -58,6 +58,11 @@ int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view
 	return 0;
 }
 
+bool format_is_whole_npy(const struct format *f)
+{
+	return f->value.kind == VALUE_ARRAY && f->view.plain && f->ops->ext == NAME_EXT_NPY;
+}
+
 int format_read(const struct format *f, uint64_t off, size_t n, struct segments *g)
 {
 	uint64_t had = g->bytes;

@@ -44,6 +44,8 @@ struct format {
 int format_open(enum name_ext ext, struct value *v, const struct zarr_view *view,
 		struct format *ret);
 void format_release(struct format *f);
+/* Whether it is the .npy file of a whole array, unchanged. */
+bool format_is_whole_npy(const struct format *f);
 #define auto_format __attribute__((cleanup(format_release))) struct format
 
 /* Append up to n bytes from offset off to g; fewer at the end of the file. */

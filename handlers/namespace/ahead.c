@@ -238,17 +238,15 @@ static struct memory_file *ahead_file(struct ahead *a, const struct item *item,
 /* Decode n bytes of a leaf: into a file in memory, if they are the whole one. */
 static void job_decode(const struct job *j, const struct format *f, uint64_t n)
 {
-	const struct memory_key key = { j->item->owner, j->leaf, f->size };
+	const struct memory_key key = { j->item->owner, j->leaf };
 	struct memory_files *memory = j->ahead->memory;
 	struct memory_file *file;
 
 	if (j->in_file && n == f->size && ahead_is_for_memory(f)) {
-		/* A thread that fills it at the moment needs no help. */
-		if (memory_files_have(memory, &key))
-			return;
 		file = ahead_file(j->ahead, j->item, &key, f, j->token);
 		memory_file_put(memory, file);
-		if (file)
+		/* A thread that fills it at the moment needs no help. */
+		if (file || memory_files_have(memory, &key))
 			return;
 	}
 	format_prefetch(f, j->from, n, j->token);
@@ -329,7 +327,7 @@ static unsigned leaf_use(const struct ahead *a, uint32_t leaf)
 	return a->leaf_use ? a->leaf_use[leaf] : 0;
 }
 
-/* A leaf is read by requests that was read whole: the kernel has lost pages, maybe of others, too. */
+/* The kernel has lost pages of a leaf that was read whole, and maybe those of others, too. */
 static void leaf_use_forget(struct ahead *a)
 {
 	for (uint32_t i = 0; i < a->item->tree->n_nodes; i++)
@@ -451,8 +449,8 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 
 bool ahead_is_for_memory(const struct format *f)
 {
-	return f->value.kind == VALUE_ARRAY && f->view.plain && f->ops->ext == NAME_EXT_NPY &&
-	       f->size >= MEMORY_FILE_LEAST && f->size <= MEMORY_FILE_MOST;
+	return format_is_whole_npy(f) && f->size >= MEMORY_FILE_LEAST &&
+	       f->size <= MEMORY_FILE_MOST;
 }
 
 /* Whether the leaf that a reader opens is decoded into memory now. */
@@ -476,7 +474,7 @@ struct memory_file *ahead_open(struct ahead *a, uint32_t reader, const struct tr
 
 	if (!a || !a->memory || !a->item->ckpt->pool)
 		return NULL;
-	key = (struct memory_key){ a->item->owner, leaf->id, f->size };
+	key = (struct memory_key){ a->item->owner, leaf->id };
 	pthread_mutex_lock(&a->lock);
 	fills = is_filled(a, reader, leaf->id, f->size);
 	pthread_mutex_unlock(&a->lock);

@@ -22,9 +22,9 @@
  * A leaf smaller than AHEAD_SMALL moves cursors, but nothing is guessed after it: decoding it takes
  * no longer than requesting it, and a program that copies a step reads only its numbers.
  *
- * Where the kernel can read files by itself, a leaf of at least MEMORY_FILE_LEAST bytes that fits
- * the window is decoded into a file in memory (memory_files.h), all of it by one thread. Its reader
- * waits in open() until it is complete.
+ * Where the kernel can read files by itself, a leaf of MEMORY_FILE_LEAST to MEMORY_FILE_MOST bytes
+ * is decoded into a file in memory (memory_files.h), all of it by one thread, if the reader has
+ * read leaves to their ends. open() waits until it is complete.
  *
  * Errors of a guess are ignored: the program that reads the leaf gets them.
  */

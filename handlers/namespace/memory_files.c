@@ -141,7 +141,7 @@ static struct memory_file *file_find(struct memory_files *m, const struct memory
 
 	while (f && (f->key.owner != key->owner || f->key.leaf != key->leaf))
 		f = f->next;
-	return f && f->key.size == key->size ? f : NULL;
+	return f;
 }
 
 /* Take a file out of the table. Returns it if nobody uses it, as the first one of a list. */
@@ -348,25 +348,30 @@ bool memory_files_have(struct memory_files *m, const struct memory_key *key)
 	return has;
 }
 
-/* Find the file of a leaf, and wait until it is filled. Called with the lock held. */
-static struct memory_file *file_wait(struct memory_files *m, const struct memory_key *key)
+/*
+ * Find the file of a leaf. An open waits until it is filled; a guess, which the pool runs, does
+ * not. Called with the lock held.
+ */
+static struct memory_file *file_wait(struct memory_files *m, const struct memory_key *key,
+				     const struct zarr_guess *guess)
 {
 	struct memory_file *f = file_find(m, key);
 
-	while (f && !f->is_ready) {
+	while (f && !f->is_ready && !guess) {
 		pthread_cond_wait(&m->ended, &m->lock);
 		f = file_find(m, key);
 	}
-	if (f)
-		f->refs++;
+	if (!f || !f->is_ready)
+		return NULL;
+	f->refs++;
 	return f;
 }
 
 /* Put an empty file into the table, with a reference. Called with the lock held. */
 static struct memory_file *file_begin(struct memory_files *m, const struct memory_key *key,
-				      uint64_t room, struct memory_file **list)
+				      uint64_t size, uint64_t room, struct memory_file **list)
 {
-	uint64_t bytes = round_up(key->size, PAGE);
+	uint64_t bytes = round_up(size, PAGE);
 	struct memory_file *f, **at = bucket_of(m, key);
 
 	if (!make_room(m, bytes, room, list))
@@ -390,7 +395,7 @@ static struct memory_file *file_finish(struct memory_files *m, struct memory_fil
 	int r = file_fill(m, f, &w);
 
 	trace(TRACE_AHEAD, "in memory: leaf %u, %llu bytes: %d", f->key.leaf,
-	      (unsigned long long)f->key.size, r);
+	      (unsigned long long)format->size, r);
 	pthread_mutex_lock(&m->lock);
 	f->is_ready = r >= 0;
 	m->filled += r >= 0;
@@ -409,25 +414,26 @@ struct memory_file *memory_file_get(struct memory_files *m, const struct memory_
 				    const struct format *format, const struct zarr_guess *guess)
 {
 	struct memory_file *f, *list = NULL;
-	bool begins = false, was_there;
+	bool is_new, begins = false;
 	uint64_t room;
 
 	if (!memory_files_allowed(m))
 		return NULL;
 	pthread_mutex_lock(&m->lock);
-	was_there = file_find(m, key);
-	f = file_wait(m, key);
+	is_new = !file_find(m, key);
+	f = file_wait(m, key, guess);
 	room = memory_used(m);
 	pthread_mutex_unlock(&m->lock);
 	/* If another thread could not fill it, neither can this one. */
-	if (f || !format || was_there)
+	if (f || !format || !is_new)
 		return f;
 	room = room_for_all(room);
 	pthread_mutex_lock(&m->lock);
-	f = file_wait(m, key);
+	is_new = !file_find(m, key);
+	f = file_wait(m, key, guess);
 	/* memory_files_drop() comes after the end of guesses. */
-	if (!f && memory_files_allowed(m) && !zarr_guess_is_over(guess)) {
-		f = file_begin(m, key, room, &list);
+	if (is_new && memory_files_allowed(m) && !zarr_guess_is_over(guess)) {
+		f = file_begin(m, key, format->size, room, &list);
 		begins = f;
 		m->refused += !f;
 	}

@@ -31,11 +31,10 @@ struct memory_files;
 struct memory_file;
 struct zarr_guess;
 
-/* A leaf: its item (item->owner), its number in the tree, and the size of its .npy file. */
+/* A leaf: its item (item->owner), and its number in the tree. */
 struct memory_key {
 	uint64_t owner;
 	uint32_t leaf;
-	uint64_t size;
 };
 
 /*
@@ -55,7 +54,8 @@ bool memory_files_have(struct memory_files *m, const struct memory_key *key);
 /*
  * Get the file of a leaf, with a reference, once it is complete. If there is none and f is not
  * NULL, this thread decodes the leaf into one. Returns NULL if there is none, no room for it, or
- * the leaf cannot be decoded, of which its reader will be told; or if the guess ended.
+ * the leaf cannot be decoded, of which its reader will be told; with a guess also if that ended, or
+ * if another thread is filling the file.
  */
 struct memory_file *memory_file_get(struct memory_files *m, const struct memory_key *key,
 				    const struct format *f, const struct zarr_guess *guess);

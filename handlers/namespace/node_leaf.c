@@ -239,15 +239,6 @@ static bool is_whole_format(const struct format *f)
 	       f->view.n_elements == f->value.array->meta.n_elements;
 }
 
-static struct zarr *whole_array(struct file *f)
-{
-	const struct format *format = &container_of(f, struct leaf_file, file)->format;
-	bool whole = format->value.kind == VALUE_ARRAY && format->view.plain &&
-		     format->ops->ext == NAME_EXT_NPY;
-
-	return whole ? format->value.array : NULL;
-}
-
 /* A sequential reader has reached `end`. */
 static void begin_leaf(struct leaf_file *lf, uint64_t end)
 {
@@ -259,7 +250,7 @@ static void begin_leaf(struct leaf_file *lf, uint64_t end)
 	    atomic_exchange(&lf->begun, true))
 		return;
 	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size,
-		    whole_array(&lf->file) ? AHEAD_FILES : AHEAD_CHUNKS);
+		    format_is_whole_npy(&lf->format) ? AHEAD_FILES : AHEAD_CHUNKS);
 }
 
 /*
@@ -329,6 +320,13 @@ static void leaf_close(struct file *f)
 	readahead_release(&lf->ahead);
 	format_release(&lf->format);
 	free(lf);
+}
+
+static struct zarr *whole_array(struct file *f)
+{
+	const struct format *format = &container_of(f, struct leaf_file, file)->format;
+
+	return format_is_whole_npy(format) ? format->value.array : NULL;
 }
 
 /* The file in memory, if the leaf has one or was expected; waits until it is decoded. */
