@@ -13,6 +13,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/lock.h"
 #include "core/commit/item_store_impl.h"
 
 /* Files of at least this size are written back or dropped from the page cache when complete. */
@@ -94,8 +95,8 @@ struct piecewise {
 static int remember_sum(struct leaf *l, struct sum sum)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&l->lock);
 
-	pthread_mutex_lock(&l->lock);
 	if (l->n_sums == l->sum_cap) {
 		/* Most leaves have few values, so this begins with less than array_reserve(). */
 		size_t cap = l->sum_cap ? 2 * l->sum_cap : 4;
@@ -111,18 +112,14 @@ static int remember_sum(struct leaf *l, struct sum sum)
 	sum.number = l->n_sums;
 	if (r >= 0)
 		l->sum[l->n_sums++] = sum;
-	pthread_mutex_unlock(&l->lock);
 	return r;
 }
 
 static int keep_key(struct leaf *l, struct span key, struct span *ret)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&l->lock);
 
-	pthread_mutex_lock(&l->lock);
-	r = arena_keep(&l->keys, key, ret);
-	pthread_mutex_unlock(&l->lock);
-	return r;
+	return arena_keep(&l->keys, key, ret);
 }
 
 static int store_dir_piecewise_add(struct kv_stream *s, struct span piece)

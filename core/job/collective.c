@@ -11,6 +11,7 @@
 #include "core/job/collective_impl.h"
 
 #include "core/base/clock.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/step/access.h"
@@ -259,8 +260,8 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
 {
 	struct record *rec;
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
 
-	pthread_mutex_lock(&j->lock);
 	rec = find_name(j, name);
 	if (!j->active[rank])
 		r = fail(-EROFS, "rank %d is not active", rank);
@@ -277,7 +278,6 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
 		r |= rec->dir ? buf_add_str(ret, rec->dir->name) :
 				buf_add_span(ret, buf_span(&rec->shown));
 	}
-	pthread_mutex_unlock(&j->lock);
 	return r;
 }
 
@@ -506,11 +506,10 @@ void *collective_place(struct collective *j, const struct collective_member *m)
 {
 	const struct record *rec;
 	void *place;
+	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
 
-	pthread_mutex_lock(&j->lock);
 	rec = find_record(j, m->epoch);
 	place = rec ? rec->place : NULL;
-	pthread_mutex_unlock(&j->lock);
 	return place;
 }
 

@@ -9,6 +9,7 @@
 #include "core/job/peers.h"
 
 #include "core/base/clock.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/base/wire.h"
@@ -322,12 +323,9 @@ void peers_serve_end(struct peers *p)
 
 static int64_t last_message(struct peers *p, int rank)
 {
-	int64_t at;
+	auto_unlock pthread_mutex_t *held = lock_hold(&p->lock);
 
-	pthread_mutex_lock(&p->lock);
-	at = p->last_message[rank];
-	pthread_mutex_unlock(&p->lock);
-	return at;
+	return p->last_message[rank];
 }
 
 void peers_ping(struct peers *p, int rank)

@@ -14,6 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "core/step/step.h"
@@ -210,15 +211,14 @@ static int check_closed(struct draft_node *dir, unsigned *patience)
 static int begin_commit(struct draft *d)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
-	pthread_mutex_lock(&d->lock);
 	if (d->life == DRAFT_COMMITTING)
 		r = fail(-EBUSY, "draft '%s' is being committed already", d->name);
 	else if (d->life == DRAFT_GONE)
 		r = -ENOENT;
 	else
 		d->life = DRAFT_COMMITTING;
-	pthread_mutex_unlock(&d->lock);
 	return r;
 }
 

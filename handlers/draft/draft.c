@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
@@ -132,24 +133,22 @@ int draft_begin_as(struct draft_env *env, struct span final, bool is_item, struc
 struct draft *draft_find(struct draft_env *env, struct span name)
 {
 	struct draft *d;
+	auto_unlock pthread_mutex_t *held = lock_hold(&env->lock);
 
-	pthread_mutex_lock(&env->lock);
 	for (d = env->list; d && !span_eq(span_str(d->name), name); d = d->next)
 		;
 	if (d)
 		draft_ref(d);
-	pthread_mutex_unlock(&env->lock);
 	return d;
 }
 
 unsigned draft_count(struct draft_env *env)
 {
 	unsigned n = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&env->lock);
 
-	pthread_mutex_lock(&env->lock);
 	for (const struct draft *d = env->list; d; d = d->next)
 		n++;
-	pthread_mutex_unlock(&env->lock);
 	return n;
 }
 
@@ -243,13 +242,12 @@ int draft_check_life(const struct draft_node *n, bool writes)
 {
 	struct draft *d = n->draft;
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
-	pthread_mutex_lock(&d->lock);
 	if (d->life == DRAFT_GONE)
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
 	else if (writes && d->life == DRAFT_COMMITTING)
 		r = fail(-EBUSY, "draft '%s' is being committed", d->name);
-	pthread_mutex_unlock(&d->lock);
 	return r;
 }
 
@@ -373,36 +371,27 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 		  const struct item_store **ret_store)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
-	r = leaf_kv(n, replicas, ret, ret_store);
-	pthread_mutex_unlock(&n->draft->lock);
-	return r;
+	return leaf_kv(n, replicas, ret, ret_store);
 }
 
 bool draft_has_store(struct draft_node *n, const struct item_store *store)
 {
 	const struct draft_node *item;
-	bool has;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	item = draft_item_of(n);
-	has = item && store && (item->item.store == store || item->replicas.store == store);
-	pthread_mutex_unlock(&n->draft->lock);
-	return has;
+	return item && store && (item->item.store == store || item->replicas.store == store);
 }
 
 bool draft_is_replicas(struct draft_node *n, const struct item_store *store)
 {
 	const struct draft_node *item;
-	bool is;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	item = draft_item_of(n);
-	is = item && store && item->replicas.store == store;
-	pthread_mutex_unlock(&n->draft->lock);
-	return is;
+	return item && store && item->replicas.store == store;
 }
 
 void draft_drop_store(struct draft_node *item)

@@ -11,6 +11,7 @@
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 
@@ -72,10 +73,9 @@ static void forget_failure(struct draft_file *f)
 uint64_t draft_file_size(struct draft_file *f)
 {
 	uint64_t size;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	size = f->size;
-	pthread_mutex_unlock(&f->lock);
 	return size;
 }
 
@@ -88,14 +88,13 @@ static int add_len(void *arg, struct span key, uint64_t len)
 uint64_t draft_file_stored_bytes(struct draft_file *f)
 {
 	uint64_t bytes = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	for (size_t i = 0; i < f->n_arrays; i++)
 		if (f->array[i].kv)
 			kv_list(f->array[i].kv, span_of(NULL, 0), add_len, &bytes);
 	if (!f->n_arrays)
 		bytes = f->size;
-	pthread_mutex_unlock(&f->lock);
 	return bytes;
 }
 
@@ -187,14 +186,13 @@ int draft_file_stage(struct draft_file *f)
 int draft_file_unstore(struct draft_file *f)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	/* Chunks that were encoded from contents at another place are not needed either. */
 	if (f->n_arrays && (f->place == PLACE_STORED || f->place == PLACE_STREAM))
 		r = draft_file_stage(f);
 	else
 		draft_arrays_release(f);
-	pthread_mutex_unlock(&f->lock);
 	return r;
 }
 
@@ -235,14 +233,13 @@ int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segment
 int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p)
 {
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	if (off > f->size || n > f->size - off)
 		r = fail(-EINVAL, "'%s' has %llu bytes, %zu at %llu were wanted", f->node->name,
 			 (unsigned long long)f->size, n, (unsigned long long)off);
 	else
 		r = draft_file_read_locked(f, off, n, p);
-	pthread_mutex_unlock(&f->lock);
 	return r;
 }
 
@@ -427,14 +424,13 @@ static int cut_contents(struct draft_file *f, uint64_t size)
 int draft_file_truncate(struct draft_file *f, uint64_t size)
 {
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	r = cut_contents(f, size);
 	if (r >= 0) {
 		f->size = size;
 		draft_touch(f->node);
 	}
-	pthread_mutex_unlock(&f->lock);
 	return r;
 }
 
@@ -462,25 +458,22 @@ int draft_file_opened(struct draft_file *f)
 
 void draft_file_flush(struct draft_file *f, bool *flushed, bool now)
 {
-	pthread_mutex_lock(&f->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+
 	if (now && !*flushed)
 		f->unflushed--;
 	else if (!now && *flushed)
 		f->unflushed++;
 	*flushed = now;
-	pthread_mutex_unlock(&f->lock);
 }
 
 enum draft_open draft_file_is_open(struct draft_file *f)
 {
-	enum draft_open open;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
-	open = f->unflushed ? DRAFT_OPEN_WRITING :
+	return f->unflushed ? DRAFT_OPEN_WRITING :
 	       f->writers   ? DRAFT_OPEN_CLOSING :
 			      DRAFT_OPEN_CLOSED;
-	pthread_mutex_unlock(&f->lock);
-	return open;
 }
 
 /* Move everything accepted to a place that needs no memory. */
@@ -508,8 +501,8 @@ static int finish_writing(struct draft_file *f)
 void draft_file_unname(struct draft_file *f)
 {
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	if (f->writers && !f->nameless) {
 		r = draft_file_stage(f);
 		if (r < 0) {
@@ -522,14 +515,13 @@ void draft_file_unname(struct draft_file *f)
 		}
 		f->nameless = true;
 	}
-	pthread_mutex_unlock(&f->lock);
 }
 
 void draft_file_closed(struct draft_file *f, const bool *flushed)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	f->writers--;
 	f->unflushed -= !*flushed;
 	if (f->writers == 0)
@@ -539,24 +531,20 @@ void draft_file_closed(struct draft_file *f, const bool *flushed)
 		draft_file_set_error(f, r);
 		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
 	}
-	pthread_mutex_unlock(&f->lock);
 }
 
 int draft_file_take_error(struct draft_file *f)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
-	r = draft_file_take_error_locked(f);
-	pthread_mutex_unlock(&f->lock);
-	return r;
+	return draft_file_take_error_locked(f);
 }
 
 void draft_file_set_lost(struct draft_file *f, int code)
 {
-	pthread_mutex_lock(&f->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+
 	f->lost = code;
-	pthread_mutex_unlock(&f->lock);
 }
 
 int draft_file_check_lost(struct draft_file *f)
@@ -576,8 +564,8 @@ int draft_file_check_lost(struct draft_file *f)
 int draft_file_sync(struct draft_file *f)
 {
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	r = draft_file_take_error_locked(f);
 	/*
 	 * The kernel has reported the loss to the program before this call, so a program that
@@ -589,6 +577,5 @@ int draft_file_sync(struct draft_file *f)
 			r = zarr_writer_flush(f->array[i].writer);
 	if (r >= 0 && f->place == PLACE_STAGED)
 		r = io_file_sync(f->staged);
-	pthread_mutex_unlock(&f->lock);
 	return r;
 }

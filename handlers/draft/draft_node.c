@@ -9,6 +9,7 @@
 #include "core/base/array.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/tree/name.h"
 #include "handlers/draft/draft_file.h"
 
@@ -101,9 +102,9 @@ void draft_nodes_free(struct draft_node *n)
 
 struct draft_node *draft_node_ref(struct draft_node *n)
 {
-	pthread_mutex_lock(&n->draft->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
 	n->refs++;
-	pthread_mutex_unlock(&n->draft->lock);
 	return n;
 }
 
@@ -168,9 +169,9 @@ static void touch(struct draft_node *n)
 
 void draft_touch(struct draft_node *n)
 {
-	pthread_mutex_lock(&n->draft->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
 	touch(n);
-	pthread_mutex_unlock(&n->draft->lock);
 }
 
 /* Reserve space for one more child, so that attach() cannot fail. */
@@ -306,12 +307,9 @@ static int make_locked(struct draft_node *dir, struct span name, bool is_dir,
 static int draft_node_make(struct draft_node *dir, struct span name, bool is_dir,
 			   struct draft_node **ret)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 
-	pthread_mutex_lock(&dir->draft->lock);
-	r = make_locked(dir, name, is_dir, ret);
-	pthread_mutex_unlock(&dir->draft->lock);
-	return r;
+	return make_locked(dir, name, is_dir, ret);
 }
 
 int draft_mkdir(struct draft_node *dir, struct span name, struct draft_node **ret)

@@ -7,6 +7,7 @@
  * the step, and ranks rename the files of arrays that are directories.
  */
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "handlers/draft/draft_file.h"
 
@@ -29,28 +30,28 @@ static void retain(struct draft_file *f)
 int draft_file_used(struct draft_file *f, bool begins)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
 	f->readers += begins ? 1 : -1;
 	if (begins && f->moving)
 		retain(f);
 	if (begins && f->moved)
 		r = fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
-	pthread_mutex_unlock(&f->lock);
 	return r;
 }
 
 void draft_file_keep(struct draft_file *f)
 {
-	pthread_mutex_lock(&f->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+
 	f->moving = true;
 	retain(f);
-	pthread_mutex_unlock(&f->lock);
 }
 
 void draft_file_moved(struct draft_file *f)
 {
-	pthread_mutex_lock(&f->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+
 	f->moving = false;
 	if (f->place == PLACE_STORED && f->retained) {
 		draft_arrays_release(f);
@@ -60,13 +61,12 @@ void draft_file_moved(struct draft_file *f)
 	} else if (f->place == PLACE_STORED) {
 		f->moved = true;
 	}
-	pthread_mutex_unlock(&f->lock);
 }
 
 void draft_file_stays(struct draft_file *f)
 {
-	pthread_mutex_lock(&f->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+
 	f->moving = false;
 	io_file_unref(take(f->retained));
-	pthread_mutex_unlock(&f->lock);
 }

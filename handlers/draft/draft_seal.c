@@ -7,6 +7,7 @@
  * or transposed are also kept unchanged, so that they read back as they were written.
  */
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/zarr/write/zarr_copy.h"
@@ -212,12 +213,9 @@ static int copy_leaf_locked(struct draft_file *f, struct zarr *from)
 
 int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
-	r = copy_leaf_locked(f, from);
-	pthread_mutex_unlock(&f->lock);
-	return r;
+	return copy_leaf_locked(f, from);
 }
 
 /*

@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/lock.h"
 #include "core/tree/sharding.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
@@ -396,8 +397,8 @@ int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
 {
 	struct span value;
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	value = draft_xattr_value(n, name);
 	if (value.p)
 		r = buf_add_span(ret, value);
@@ -407,7 +408,6 @@ int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
 		r = buf_add_str(ret, "\"draft\"");
 	else
 		r = -ENODATA;
-	pthread_mutex_unlock(&n->draft->lock);
 	return r;
 }
 
@@ -421,15 +421,14 @@ static int xattr_add_name(struct buf *ret, const char *name)
 int draft_list_xattr(struct draft_node *n, struct buf *ret)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	if (n->is_dir && !xattr_find(n, "kind"))
 		r = xattr_add_name(ret, "kind");
 	if (r >= 0 && n == n->draft->root)
 		r = xattr_add_name(ret, "state");
 	for (const struct draft_xattr *x = n->xattrs; x && r >= 0; x = x->next)
 		r = xattr_add_name(ret, x->name);
-	pthread_mutex_unlock(&n->draft->lock);
 	return r;
 }
 

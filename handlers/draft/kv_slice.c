@@ -11,6 +11,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 
 struct kv_slice {
 	struct kv base;
@@ -50,8 +51,8 @@ static bool slice_is_own(const struct kv_slice *s, struct span key)
 static int slice_reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_t *ret_off)
 {
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&s->lock);
 
-	pthread_mutex_lock(&s->lock);
 	if (!s->file)
 		r = io_file_temp(s->base.io, NULL, s->dir, &s->file);
 	if (r >= 0) {
@@ -59,7 +60,6 @@ static int slice_reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, u
 		*ret_off = s->end;
 		s->end += n;
 	}
-	pthread_mutex_unlock(&s->lock);
 	return r;
 }
 

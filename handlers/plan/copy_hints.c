@@ -13,6 +13,7 @@
  * are never consulted.
  */
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "core/tree/digests.h"
@@ -95,11 +96,10 @@ static void keep_format(struct draft_node *dir, bool ocdbt, bool zarr3)
 void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3)
 {
 	struct draft *d = n->draft;
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
-	pthread_mutex_lock(&d->lock);
 	keep_format(draft_item_of(n), ocdbt, zarr3);
 	keep_format(d->root, ocdbt, zarr3);
-	pthread_mutex_unlock(&d->lock);
 }
 
 void copy_hint_format_of_source(struct draft_node *n, bool ocdbt, bool zarr3)
@@ -154,34 +154,33 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 
 void copy_hint_rewritten(struct draft_node *n)
 {
-	pthread_mutex_lock(&n->draft->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
 	if (n->copied) {
 		n->copied->leaf.dtype = DTYPE_UNKNOWN;
 		n->copied->leaf.prng_impl = span_of(NULL, 0);
 		n->copied->leaf.has_sha256 = false;
 	}
-	pthread_mutex_unlock(&n->draft->lock);
 }
 
 void copy_hint_stored(struct draft_node *n, bool beside_tree)
 {
-	pthread_mutex_lock(&n->draft->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
 	n->from_opaque = !beside_tree;
 	n->from_other = beside_tree;
-	pthread_mutex_unlock(&n->draft->lock);
 }
 
 void copy_hint_sha256(struct draft_node *n, const uint8_t *sha256)
 {
 	struct copied *c;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	c = sha256 ? draft_copied_new(n) : n->copied;
 	if (c)
 		c->leaf.has_sha256 = sha256;
 	if (c && sha256)
 		memcpy(c->leaf.sha256, sha256, sizeof(c->leaf.sha256));
-	pthread_mutex_unlock(&n->draft->lock);
 }
 
 static void keep_source(struct draft_node *dir, const char *path)
@@ -195,12 +194,11 @@ static void keep_source(struct draft_node *dir, const char *path)
 void copy_hint_source(struct draft_node *n, const char *item, const char *step)
 {
 	struct draft *d = n->draft;
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
-	pthread_mutex_lock(&d->lock);
 	keep_source(d->root, step ? step : item);
 	if (n->parent && n->parent != d->root)
 		keep_source(draft_item_of(n), item);
-	pthread_mutex_unlock(&d->lock);
 }
 
 int copy_hint_tree(struct draft_node *n, const char *path)
@@ -208,14 +206,13 @@ int copy_hint_tree(struct draft_node *n, const char *path)
 	struct draft *d = n->draft;
 	auto_buf own = { 0 };
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
-	pthread_mutex_lock(&d->lock);
 	r = draft_node_path(n, &own);
 	if (path)
 		d->copied_tree |= r >= 0 && span_eq(buf_span(&own), span_str(path));
 	else
 		d->copied_item |= r >= 0;
-	pthread_mutex_unlock(&d->lock);
 	return r;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/tree/sharding.h"
 #include "handlers/plan/draft_plan.h"
@@ -52,8 +53,8 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 {
 	struct span value;
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
 	if (!value.p && !strcmp(name, "prng_impl"))
 		value = draft_copied(n)->leaf.prng_impl;
@@ -61,7 +62,6 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 		value = draft_copied(n)->leaf.write_shape;
 	if (value.p)
 		r = arena_keep(&p->tree->arena, value, ret);
-	pthread_mutex_unlock(&n->draft->lock);
 	return r;
 }
 
@@ -183,15 +183,12 @@ static int source_dtype(struct leaf_input *f, enum dtype natural, enum dtype *re
 {
 	struct plan_input *s = plan_input_of(f);
 	struct span word;
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&s->node->draft->lock);
 
-	pthread_mutex_lock(&s->node->draft->lock);
 	word = draft_xattr_word(s->node, "dtype");
 	*ret_named = word.p ? dtype_by_user(word) : natural;
 	*ret_copied = word.p ? DTYPE_UNKNOWN : draft_copied(s->node)->leaf.dtype;
-	r = draft_save_opts(s->node, span_of(NULL, 0), &s->opts);
-	pthread_mutex_unlock(&s->node->draft->lock);
-	return r;
+	return draft_save_opts(s->node, span_of(NULL, 0), &s->opts);
 }
 
 static enum dtype source_stored_dtype(struct leaf_input *f, enum dtype from)

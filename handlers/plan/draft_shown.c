@@ -10,6 +10,7 @@
  * commit generates its own files in any case.
  */
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/step/step_meta.h"
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plan/draft_generated.h"
@@ -24,15 +25,14 @@ static void mark_document(const struct draft *d, struct copied *c)
 void draft_hint_open(struct draft_node *dir, atomic_bool *open)
 {
 	struct copied *c;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 
-	pthread_mutex_lock(&dir->draft->lock);
 	c = draft_copied_new(dir);
 	if (c) {
 		c->writers += !atomic_exchange(open, true);
 		mark_document(dir->draft, c);
 		clock_gettime(CLOCK_REALTIME, &c->mtime);
 	}
-	pthread_mutex_unlock(&dir->draft->lock);
 }
 
 void draft_hint_close(struct draft_node *dir, atomic_bool *open)
@@ -53,26 +53,24 @@ void draft_hint_close(struct draft_node *dir, atomic_bool *open)
 void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime)
 {
 	struct copied *c;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 
-	pthread_mutex_lock(&dir->draft->lock);
 	c = draft_copied_new(dir);
 	if (c) {
 		mark_document(dir->draft, c);
 		c->mtime = *mtime;
 	}
-	pthread_mutex_unlock(&dir->draft->lock);
 }
 
 void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec *mtime)
 {
 	struct copied *c = NULL;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
 	if (!generated)
 		n->mtime = *mtime;
 	else if ((c = draft_copied_new(n)))
 		c->mtime = *mtime;
-	pthread_mutex_unlock(&n->draft->lock);
 }
 
 /* ---- comparison of two texts ---- */
@@ -151,8 +149,8 @@ static int shown_look(struct draft_node *dir, struct buf *ret_text, struct hint 
 	const struct draft *d = dir->draft;
 	const struct copied *c;
 	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 
-	pthread_mutex_lock(&dir->draft->lock);
 	c = draft_copied(dir);
 	r = buf_add_span(ret_text, buf_span(&c->document));
 	ret->as_new = c->writers || c->written_at == d->changes;
@@ -162,21 +160,19 @@ static int shown_look(struct draft_node *dir, struct buf *ret_text, struct hint 
 	ret->says = c->agrees;
 	ret->mtime = c->mtime;
 	ret->dir_mtime = dir->mtime;
-	pthread_mutex_unlock(&dir->draft->lock);
 	return r;
 }
 
 static void keep_comparison(struct draft_node *dir, const struct hint *t)
 {
 	struct copied *c;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 
-	pthread_mutex_lock(&dir->draft->lock);
 	c = draft_copied_new(dir);
 	if (c) {
 		c->compared_at = t->changes + 1;
 		c->agrees = t->says;
 	}
-	pthread_mutex_unlock(&dir->draft->lock);
 }
 
 /* The same for a step that is one tree, whose only handler is that of the tree. */

@@ -8,6 +8,7 @@
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "handlers/plan/copy_hints.h"
 
 /* Properties of the files of a directory and of those below it. */
@@ -37,12 +38,9 @@ static bool stored_is_known(const struct options *o, const char *name)
 
 static bool stored_is_copied(struct draft_node *n, bool beside)
 {
-	bool copied;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
-	copied = beside ? n->from_other : n->from_opaque;
-	pthread_mutex_unlock(&n->draft->lock);
-	return copied;
+	return beside ? n->from_other : n->from_opaque;
 }
 
 static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
@@ -158,12 +156,9 @@ int plan_looks_opaque(struct draft_node *dir)
 
 bool plan_is_marked(struct draft_node *n)
 {
-	bool marked;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 
-	pthread_mutex_lock(&n->draft->lock);
-	marked = span_eq(draft_xattr_word(n, "kind"), span_str("opaque"));
-	pthread_mutex_unlock(&n->draft->lock);
-	return marked;
+	return span_eq(draft_xattr_word(n, "kind"), span_str("opaque"));
 }
 
 /*

@@ -6,6 +6,7 @@
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "handlers/draft/commit_driver.h"
@@ -551,21 +552,18 @@ const char *draft_generated_name(const struct draft_node *dir)
 bool draft_is_generated(struct draft_node *dir, struct span name)
 {
 	const char *generated;
-	bool is;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 
-	pthread_mutex_lock(&dir->draft->lock);
 	generated = draft_generated_name(dir);
-	is = generated && span_eq(name, span_str(generated));
-	pthread_mutex_unlock(&dir->draft->lock);
-	return is;
+	return generated && span_eq(name, span_str(generated));
 }
 
 void draft_hide_generated(struct draft_node *dir, bool hide)
 {
-	pthread_mutex_lock(&dir->draft->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+
 	dir->generated_hidden = hide;
 	dir->hint_lost = false;
-	pthread_mutex_unlock(&dir->draft->lock);
 }
 
 bool draft_would_generate(struct draft_node *dir, struct span name)

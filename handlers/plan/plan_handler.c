@@ -2,6 +2,7 @@
 /*
  * plan_handler.c - the handler of Orbax that a step records for an item.
  */
+#include "core/base/lock.h"
 #include "core/step/step_meta.h"
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plugin/leaf_plugin.h"
@@ -29,15 +30,12 @@ static bool is_copied_tree(const struct plan *p)
 {
 	struct draft *d = p->item->draft;
 	const char *from, *slash;
-	bool is;
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
-	pthread_mutex_lock(&d->lock);
 	from = d->is_item ? NULL : draft_copied(p->item)->from;
 	slash = from ? strrchr(from, '/') : NULL;
-	is = (p->hint || draft_copied(p->item)->format.known) &&
-	     (!from || !strcmp(slash ? slash + 1 : from, p->name));
-	pthread_mutex_unlock(&d->lock);
-	return is;
+	return (p->hint || draft_copied(p->item)->format.known) &&
+	       (!from || !strcmp(slash ? slash + 1 : from, p->name));
 }
 
 /*

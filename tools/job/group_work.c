@@ -13,6 +13,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/wire.h"
 #include "core/job/agree.h"
 #include "tools/cli/cmd.h"
@@ -80,8 +81,8 @@ static int look_for_trouble(void *arg)
 	struct group_work *w = t->work;
 	int64_t now = clock_ns();
 	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&w->lock);
 
-	pthread_mutex_lock(&w->lock);
 	if (!w->stopped.code && now - w->looked >= LOOK_NS) {
 		auto_of(peers_msg) struct peers_msg *m = NULL;
 
@@ -95,7 +96,6 @@ static int look_for_trouble(void *arg)
 	}
 	if (w->stopped.code)
 		r = err_restore(&w->stopped);
-	pthread_mutex_unlock(&w->lock);
 	return r;
 }
 
