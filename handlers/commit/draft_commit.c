@@ -335,7 +335,7 @@ int draft_commit(struct draft *d, struct span final)
 	log_info("draft '%s' became '%s'", d->name, d->dir->final);
 	if (driver->committed)
 		driver->committed(d);
-	draft_end(d);
+	draft_end(d, false);
 	if (!driver->runs_on_commit || driver->runs_on_commit(d->env))
 		on_commit_run(d->env, d->dir->final);
 	return 0;

@@ -70,27 +70,21 @@ void array_resolve(const struct draft_env *env, const struct array_type *t, bool
 	complete(l);
 }
 
-static uint64_t array_sample_bytes(const struct array_layout *l, const struct array_type *t)
-{
-	uint64_t bytes = l->item;
-
-	/* A whole chunk must be in memory before it is encoded. */
-	for (unsigned i = 0; i < t->rank; i++)
-		if (!mul_fits(bytes, MIN(l->chunk[i], t->shape[i]), &bytes))
-			return REGION;
-	return MIN(bytes, (uint64_t)REGION);
-}
-
 static int compression_own_choose(const struct draft_env *env, struct array_layout *l,
 				  const struct array_type *t, array_read_fn *read, void *arg)
 {
 	struct compression_sample s;
 	auto_buf pieces = { .in_block = true }, text = { 0 };
+	uint64_t bytes = l->item;
+	bool fits = true;
 	int r;
 
 	if (l->compression.kind != COMPRESSION_AUTO)
 		return 0;
-	compression_sample(array_sample_bytes(l, t), l->item, &s);
+	/* A whole chunk must be in memory before it is encoded. */
+	for (unsigned i = 0; i < t->rank && fits; i++)
+		fits = mul_fits(bytes, MIN(l->chunk[i], t->shape[i]), &bytes);
+	compression_sample(fits ? MIN(bytes, (uint64_t)REGION) : REGION, l->item, &s);
 	r = buf_reserve(&pieces, s.n * s.piece_bytes);
 	if (r < 0)
 		return r;
@@ -122,9 +116,7 @@ int array_choose(const struct draft_env *env, struct array_layout *l, const stru
 	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
 	int r = compression_own_choose(env, l, t, read, arg);
 
-	if (r < 0)
-		return r;
-	if (is_asked)
+	if (r >= 0 && is_asked)
 		compression_count(env, l);
 	return r;
 }

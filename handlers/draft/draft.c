@@ -15,8 +15,16 @@
 #include "handlers/draft/commit_driver.h"
 #include "handlers/draft/draft_array.h"
 
-static void draft_free_own(struct draft *d)
+struct draft *draft_ref(struct draft *d)
 {
+	atomic_fetch_add(&d->refs, 1);
+	return d;
+}
+
+void draft_unref(struct draft *d)
+{
+	if (!d || atomic_fetch_sub(&d->refs, 1) != 1)
+		return;
 	draft_nodes_free(d->root);
 	draft_dir_free(d->dir);
 	if (d->env->driver->release)
@@ -31,18 +39,6 @@ static void draft_free_own(struct draft *d)
 	free(d);
 }
 
-struct draft *draft_ref(struct draft *d)
-{
-	atomic_fetch_add(&d->refs, 1);
-	return d;
-}
-
-void draft_unref(struct draft *d)
-{
-	if (d && atomic_fetch_sub(&d->refs, 1) == 1)
-		draft_free_own(d);
-}
-
 /* ---- beginning ---- */
 
 void draft_env_follow_memory(const struct draft_env *env)
@@ -52,20 +48,6 @@ void draft_env_follow_memory(const struct draft_env *env)
 	options_auto_size(env->options, "read_budget", &read);
 	options_auto_size(env->options, "write_budget", &write);
 	ckpt_share_memory(env->ckpt, read, write);
-}
-
-/* In a mount of a step a draft is one item: "state.tmp". */
-static int item_name_draft(struct span name, struct span *ret_final)
-{
-	struct span final = name.n && name.p[0] == '.' ? name : step_name_final(name);
-
-	if (final.n == name.n && span_ends(name, span_str(".tmp")))
-		final.n -= strlen(".tmp");
-	if (final.n == name.n || final.n == 0)
-		return fail(-EINVAL, "'%.*s' is not a name of a draft: it must end in '.tmp'",
-			    SPAN_ARG(name));
-	*ret_final = final;
-	return draft_check_item_name(final);
 }
 
 int draft_name_on_disk(const struct draft *d, const char *final, struct buf *ret)
@@ -110,18 +92,29 @@ static int draft_new(struct draft_env *env, struct span name, struct span final,
 	return 0;
 }
 
+/* In a mount of a step a draft is one item, "state.tmp"; in others it is a step, "101.tmp". */
 int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 {
 	bool is_item = env->ckpt->shape == SHAPE_STEP;
 	struct span final;
-	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
+	int r;
 
-	if (r < 0 && !is_item && final.n)
-		r = step_check_name(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
-	if (r < 0)
-		return r;
-	if (!is_item && env->driver->check_new)
-		r = env->driver->check_new(env, final);
+	if (is_item) {
+		final = name.n && name.p[0] == '.' ? name : step_name_final(name);
+		if (final.n == name.n && span_ends(name, span_str(".tmp")))
+			final.n -= strlen(".tmp");
+		if (final.n == name.n || final.n == 0)
+			return fail(-EINVAL,
+				    "'%.*s' is not a name of a draft: it must end in '.tmp'",
+				    SPAN_ARG(name));
+		r = draft_check_item_name(final);
+	} else {
+		r = step_name_draft(name, &final);
+		if (r < 0 && final.n)
+			r = step_check_name(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
+		if (r >= 0 && env->driver->check_new)
+			r = env->driver->check_new(env, final);
+	}
 	return r < 0 ? r : draft_new(env, name, final, is_item, false, ret);
 }
 
@@ -154,63 +147,50 @@ unsigned draft_count(struct draft_env *env)
 
 int draft_each(struct draft_env *env, int (*each)(void *arg, struct draft *d), void *arg)
 {
-	struct draft **all;
-	size_t n = 0, i = 0;
+	auto_free struct draft **all = NULL;
+	size_t n = 0;
 	int r = 0;
 
 	pthread_mutex_lock(&env->lock);
-	for (struct draft *d = env->list; d; d = d->next)
+	for (const struct draft *d = env->list; d; d = d->next)
 		n++;
 	all = calloc(n + 1, sizeof(struct draft *));
+	n = 0;
 	for (struct draft *d = env->list; d && all; d = d->next)
-		all[i++] = draft_ref(d);
+		all[n++] = draft_ref(d);
 	pthread_mutex_unlock(&env->lock);
 	if (!all)
-		return fail(-ENOMEM, "cannot list %zu drafts", n);
-	for (i = 0; i < n; i++) {
+		return fail(-ENOMEM, "cannot list the drafts");
+	for (size_t i = 0; i < n; i++) {
 		r = r < 0 ? r : each(arg, all[i]);
 		draft_unref(all[i]);
 	}
-	free(all);
 	return r;
 }
 
 /* ---- ending ---- */
 
-/* Remove the draft from the mount: drop the env's reference. */
-static void forget(struct draft *d)
+void draft_end(struct draft *d, bool aborted)
 {
-	bool was = false;
+	bool was_live, was_listed = false;
 
+	pthread_mutex_lock(&d->lock);
+	was_live = d->life != DRAFT_GONE;
+	d->life = DRAFT_GONE;
+	pthread_mutex_unlock(&d->lock);
+	if (was_live && d->env->driver->ended)
+		d->env->driver->ended(d, aborted);
 	pthread_mutex_lock(&d->env->lock);
 	for (struct draft **at = &d->env->list; *at; at = &(*at)->next)
 		if (*at == d) {
 			*at = d->next;
 			d->next = NULL;
-			was = true;
+			was_listed = true;
 			break;
 		}
 	pthread_mutex_unlock(&d->env->lock);
-	if (was)
+	if (was_listed)
 		draft_unref(d);
-}
-
-static void end_as(struct draft *d, bool aborted)
-{
-	bool was;
-
-	pthread_mutex_lock(&d->lock);
-	was = d->life != DRAFT_GONE;
-	d->life = DRAFT_GONE;
-	pthread_mutex_unlock(&d->lock);
-	if (was && d->env->driver->ended)
-		d->env->driver->ended(d, aborted);
-	forget(d);
-}
-
-void draft_end(struct draft *d)
-{
-	end_as(d, false);
 }
 
 int draft_access(struct draft *d, struct access *ret)
@@ -222,18 +202,17 @@ int draft_access(struct draft *d, struct access *ret)
 
 	pthread_mutex_lock(&d->lock);
 	fresh = d->access_at && now - d->access_at <= ACCESS_FRESH_NS;
-	if (fresh)
-		*ret = d->access;
+	a = d->access;
 	pthread_mutex_unlock(&d->lock);
-	if (fresh)
-		return 0;
-	r = access_of_dir(d->dir->dir, &a);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&d->lock);
-	d->access = a;
-	d->access_at = now;
-	pthread_mutex_unlock(&d->lock);
+	if (!fresh) {
+		r = access_of_dir(d->dir->dir, &a);
+		if (r < 0)
+			return r;
+		pthread_mutex_lock(&d->lock);
+		d->access = a;
+		d->access_at = now;
+		pthread_mutex_unlock(&d->lock);
+	}
 	*ret = a;
 	return 0;
 }
@@ -241,14 +220,13 @@ int draft_access(struct draft *d, struct access *ret)
 int draft_check_life(const struct draft_node *n, bool writes)
 {
 	struct draft *d = n->draft;
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
 	if (d->life == DRAFT_GONE)
-		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
-	else if (writes && d->life == DRAFT_COMMITTING)
-		r = fail(-EBUSY, "draft '%s' is being committed", d->name);
-	return r;
+		return fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
+	if (writes && d->life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", d->name);
+	return 0;
 }
 
 int draft_abort(struct draft *d, bool force)
@@ -275,7 +253,7 @@ int draft_abort(struct draft *d, bool force)
 		return r;
 	}
 	log_info("draft '%s' is given up", d->name);
-	end_as(d, true);
+	draft_end(d, true);
 	return 0;
 }
 
@@ -283,51 +261,38 @@ void drafts_release(struct draft_env *env)
 {
 	for (struct draft *d; (d = env->list);) {
 		env->driver->leave(d);
-		draft_end(d);
+		draft_end(d, false);
 	}
 }
 
 /* ---- stores ---- */
 
 /*
- * Each store has a directory of its own with a temporary name, since the item may be renamed until
- * the commit.
+ * Make the store of an item. It has a directory of its own with a temporary name, since the item
+ * may be renamed until the commit, or is at the top of the draft. Called with the lock held.
  */
-static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, char **ret_name)
-{
-	auto_free char *name = NULL;
-	int r;
-
-	r = d->env->driver->store_name(d, &name);
-	if (r < 0)
-		return r;
-	if (!name)
-		return io_dir_sub(d->dir->dir, ".", ret);
-	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
-	if (r < 0)
-		return r;
-	r = io_dir_sub(d->dir->dir, name, ret);
-	if (r < 0)
-		return r;
-	*ret_name = take(name);
-	return r;
-}
-
 static int make_store(struct draft_node *item, const struct save_opts *o, struct draft_store *ret)
 {
 	struct draft *d = item->draft;
+	const struct commit_driver *driver = d->env->driver;
+	struct io_dir *top = d->dir->dir;
 	struct item_store_opts opts = { .dir_mode = io_dir_mode(d->env->options->mode),
 					.ocdbt = o->ocdbt,
 					.target_size = o->target_data_file_size,
 					.first_leaf = ret->first_leaf };
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_free char *name = NULL;
-	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
+	int r = driver->store_name(d, &name);
 
 	if (r < 0)
 		return r;
-	if (d->env->driver->watch)
-		r = d->env->driver->watch(item, ret == &item->replicas, &opts);
+	r = name ? io_dirop(top, IO_MKDIR, name, NULL, opts.dir_mode) : 0;
+	if (r < 0)
+		return r;
+	r = io_dir_sub(top, name ? name : ".", &dir);
+	if (r < 0)
+		return r;
+	r = driver->watch ? driver->watch(item, ret == &item->replicas, &opts) : 0;
 	if (r < 0)
 		return r;
 	r = item_store_new(dir, &opts, &ret->store);
@@ -341,10 +306,10 @@ static int make_store(struct draft_node *item, const struct save_opts *o, struct
 	return 0;
 }
 
-/* Called with the lock held. */
-static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
-		   const struct item_store **ret_store)
+int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
+		  const struct item_store **ret_store)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
 	struct draft_node *item = draft_item_of(n);
 	struct save_opts o = { 0 };
 	struct draft_store *to;
@@ -354,26 +319,15 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 		return fail(-EINVAL, "'%s' is in no item", n->name);
 	r = draft_save_opts(item, span_of(NULL, 0), &o);
 	to = replicas && o.ocdbt ? &item->replicas : &item->item;
-	if (r < 0)
-		return r;
 	/* A file at the top of the draft is an item, and has its own arrays. */
-	if (!to->store)
+	if (r >= 0 && !to->store)
 		r = make_store(item, &o, to);
 	if (r < 0)
 		return r;
 	r = item_store_leaf(to->store, ret);
-	if (r < 0)
-		return r;
-	*ret_store = to->store;
+	if (r >= 0)
+		*ret_store = to->store;
 	return r;
-}
-
-int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
-		  const struct item_store **ret_store)
-{
-	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
-
-	return leaf_kv(n, replicas, ret, ret_store);
 }
 
 bool draft_has_store(struct draft_node *n, const struct item_store *store)

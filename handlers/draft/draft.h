@@ -197,8 +197,8 @@ int draft_access(struct draft *d, struct access *ret);
  * -EBUSY during a commit.
  */
 int draft_check_life(const struct draft_node *n, bool writes);
-/* End the life of a draft. For draft_commit.c. */
-void draft_end(struct draft *d);
+/* End the life of a draft, which the driver is told, and remove it from the mount. */
+void draft_end(struct draft *d, bool aborted);
 DEFINE_AUTO(draft, struct draft, draft_unref);
 
 /* ---- the tree of names (draft_node.c); all functions lock the draft ---- */

@@ -63,20 +63,11 @@ int draft_file_take_error_locked(struct draft_file *f)
 	return r < 0 && why ? err_restore(why) : r;
 }
 
-/* The error concerned bytes that have been replaced or discarded. */
-static void forget_failure(struct draft_file *f)
-{
-	f->failed = 0;
-	free(take(f->why));
-}
-
 uint64_t draft_file_size(struct draft_file *f)
 {
-	uint64_t size;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	size = f->size;
-	return size;
+	return f->size;
 }
 
 static int add_len(void *arg, struct span key, uint64_t len)
@@ -100,16 +91,6 @@ uint64_t draft_file_stored_bytes(struct draft_file *f)
 
 /* ---- staging ---- */
 
-static int staged_write(struct io_file *file, uint64_t off, const void *p, size_t n)
-{
-	int r = io_write_exact(file, p, n, off);
-
-	if (r < 0)
-		return r;
-	file->size = MAX(file->size, off + n);
-	return r;
-}
-
 /* Read bytes that were written, from any place. The caller adds the zeros after them. */
 static int read_written(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
 {
@@ -132,6 +113,15 @@ static uint64_t written(const struct draft_file *f)
 	return f->place == PLACE_STAGED ? f->staged->size :
 	       f->place == PLACE_STORED ? f->size :
 					  f->pos;
+}
+
+static int staged_write(struct io_file *file, uint64_t off, const void *p, size_t n)
+{
+	int r = io_write_exact(file, p, n, off);
+
+	if (r >= 0)
+		file->size = MAX(file->size, off + n);
+	return r;
 }
 
 int draft_file_copy_contents(struct draft_file *f, struct io_file **ret)
@@ -185,15 +175,13 @@ int draft_file_stage(struct draft_file *f)
 
 int draft_file_unstore(struct draft_file *f)
 {
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	/* Chunks that were encoded from contents at another place are not needed either. */
 	if (f->n_arrays && (f->place == PLACE_STORED || f->place == PLACE_STREAM))
-		r = draft_file_stage(f);
-	else
-		draft_arrays_release(f);
-	return r;
+		return draft_file_stage(f);
+	/* Chunks that were encoded from contents at another place are not needed either. */
+	draft_arrays_release(f);
+	return 0;
 }
 
 /* ---- reading ---- */
@@ -210,37 +198,33 @@ int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t
 
 int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segments *g)
 {
-	uint8_t *block = NULL;
-	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+	uint8_t *block;
+	int r;
 
-	pthread_mutex_lock(&f->lock);
+	if (f->moved)
+		return fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
 	n = off < f->size ? (size_t)MIN((uint64_t)n, f->size - off) : 0;
-	if (f->moved) {
-		r = fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
-	} else if (n) {
-		block = block_alloc(n);
-		r = block ? draft_file_read_locked(f, off, n, block) :
-			    fail(-ENOMEM, "cannot allocate %zu bytes", n);
-	}
-	pthread_mutex_unlock(&f->lock);
-	if (r < 0) {
-		block_free(block, n);
-		return r;
-	}
-	return n ? segments_add_block(g, block, n, n) : 0;
+	if (!n)
+		return 0;
+	block = block_alloc(n);
+	if (!block)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	r = draft_file_read_locked(f, off, n, block);
+	if (r >= 0)
+		return segments_add_block(g, block, n, n);
+	block_free(block, n);
+	return r;
 }
 
 int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p)
 {
-	int r;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
 	if (off > f->size || n > f->size - off)
-		r = fail(-EINVAL, "'%s' has %llu bytes, %zu at %llu were wanted", f->node->name,
-			 (unsigned long long)f->size, n, (unsigned long long)off);
-	else
-		r = draft_file_read_locked(f, off, n, p);
-	return r;
+		return fail(-EINVAL, "'%s' has %llu bytes, %zu at %llu were wanted", f->node->name,
+			    (unsigned long long)f->size, n, (unsigned long long)off);
+	return draft_file_read_locked(f, off, n, p);
 }
 
 int draft_file_read_whole(struct draft_file *f, uint64_t size, struct buf *ret)
@@ -265,23 +249,6 @@ static size_t memory_max(const struct draft_file *f)
 		return MEMORY_MAX;
 	header = get_u64le(f->head.p);
 	return header < MEMORY_HEADER_MAX ? MAX(MEMORY_MAX, (size_t)header + 8) : MEMORY_MAX;
-}
-
-static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_t n)
-{
-	int r = 0;
-
-	if (off + n > f->head.n)
-		r = buf_reserve(&f->head, off + n - f->head.n);
-	if (r < 0)
-		return r;
-	/* Arrays that were encoded from the contents are out of date. */
-	draft_arrays_release(f);
-	memcpy(f->head.p + off, p, n);
-	f->head.n = MAX(f->head.n, off + n);
-	f->pos = f->head.n;
-	f->size = MAX(f->size, f->pos);
-	return 0;
 }
 
 /*
@@ -329,7 +296,15 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 	case PLACE_MEMORY:
 		if (off <= f->pos && off < memory_max(f)) {
 			n = MIN(n, memory_max(f) - (size_t)off);
-			return (r = memory_write(f, off, p, n)) < 0 ? r : (ssize_t)n;
+			r = off + n > f->head.n ? buf_reserve(&f->head, off + n - f->head.n) : 0;
+			if (r < 0)
+				return r;
+			/* Arrays that were encoded from the contents are out of date. */
+			draft_arrays_release(f);
+			memcpy(f->head.p + off, p, n);
+			f->pos = f->head.n = MAX(f->head.n, off + n);
+			f->size = MAX(f->size, f->pos);
+			return (ssize_t)n;
 		}
 		r = off == f->pos && !f->nameless ? memory_to_stream(f) : 0;
 		if (r == 0)
@@ -364,27 +339,26 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 
 ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 	const uint8_t *from = p;
 	size_t done = 0;
-	ssize_t r = 0;
+	ssize_t r = draft_file_take_error_locked(f);
 
-	pthread_mutex_lock(&f->lock);
-	r = draft_file_take_error_locked(f);
 	/* Contents move at most three times: memory, stream, staged. */
 	for (int moves = 0; done < n && r >= 0 && moves < 4;) {
 		r = write_here(f, off + done, from + done, n - done);
 		moves += r == 0;
 		done += r > 0 ? (size_t)r : 0;
 	}
-	if (done && f->place != PLACE_STAGED)
+	if (!done)
+		return r;
+	if (f->place != PLACE_STAGED)
 		f->size = MAX(f->size, f->pos);
-	if (done)
-		draft_touch(f->node);
-	pthread_mutex_unlock(&f->lock);
-	return done ? (ssize_t)done : r;
+	draft_touch(f->node);
+	return (ssize_t)done;
 }
 
-/* Cut the contents to at most `size` bytes. */
+/* Cut the contents to at most `size` bytes; a larger size concerns only the rest, which is zeros. */
 static int cut_contents(struct draft_file *f, uint64_t size)
 {
 	int r;
@@ -393,21 +367,20 @@ static int cut_contents(struct draft_file *f, uint64_t size)
 	if (size != f->size && (f->place == PLACE_MEMORY || f->place == PLACE_STAGED))
 		draft_arrays_release(f);
 	if (size == 0 && !f->nameless) {
-		/* Start anew, from any place. */
+		/* Start anew, from any place; errors concerned the bytes that are discarded. */
 		draft_arrays_release(f);
 		io_file_unref(take(f->staged));
 		buf_release(&f->head);
 		f->place = PLACE_MEMORY;
 		f->pos = 0;
-		f->lost = 0;
-		forget_failure(f);
+		f->lost = f->failed = 0;
+		free(take(f->why));
 		return 0;
 	}
 	if (f->place == PLACE_MEMORY && size < written(f)) {
 		f->head.n = f->pos = size;
 		return 0;
 	}
-	/* The file is larger than its contents; the rest reads as zeros. */
 	if (f->place != PLACE_STAGED && size >= written(f) &&
 	    (f->place != PLACE_STORED || size == f->size))
 		return 0;
@@ -415,22 +388,20 @@ static int cut_contents(struct draft_file *f, uint64_t size)
 	if (r < 0)
 		return r;
 	r = io_file_truncate(f->staged, size);
-	if (r < 0)
-		return r;
-	f->staged->size = size;
-	return 0;
+	if (r >= 0)
+		f->staged->size = size;
+	return r;
 }
 
 int draft_file_truncate(struct draft_file *f, uint64_t size)
 {
-	int r;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+	int r = cut_contents(f, size);
 
-	r = cut_contents(f, size);
-	if (r >= 0) {
-		f->size = size;
-		draft_touch(f->node);
-	}
+	if (r < 0)
+		return r;
+	f->size = size;
+	draft_touch(f->node);
 	return r;
 }
 
@@ -500,32 +471,31 @@ static int finish_writing(struct draft_file *f)
 
 void draft_file_unname(struct draft_file *f)
 {
-	int r;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+	int r;
 
-	if (f->writers && !f->nameless) {
-		r = draft_file_stage(f);
-		if (r < 0) {
-			/* The writer gets the error. Its contents concern no other program. */
-			draft_file_set_error(f, r);
-			draft_arrays_release(f);
-			buf_release(&f->head);
-			f->place = PLACE_MEMORY;
-			f->size = f->pos = 0;
-		}
-		f->nameless = true;
+	if (!f->writers || f->nameless)
+		return;
+	r = draft_file_stage(f);
+	if (r < 0) {
+		/* The writer gets the error. Its contents concern no other program. */
+		draft_file_set_error(f, r);
+		draft_arrays_release(f);
+		buf_release(&f->head);
+		f->place = PLACE_MEMORY;
+		f->size = f->pos = 0;
 	}
+	f->nameless = true;
 }
 
 void draft_file_closed(struct draft_file *f, const bool *flushed)
 {
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+	int r;
 
 	f->writers--;
 	f->unflushed -= !*flushed;
-	if (f->writers == 0)
-		r = finish_writing(f);
+	r = f->writers == 0 ? finish_writing(f) : 0;
 	if (r < 0) {
 		/* No program waits for this result. */
 		draft_file_set_error(f, r);
@@ -549,24 +519,21 @@ void draft_file_set_lost(struct draft_file *f, int code)
 
 int draft_file_check_lost(struct draft_file *f)
 {
-	int lost;
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
-	pthread_mutex_lock(&f->lock);
-	lost = f->lost;
-	pthread_mutex_unlock(&f->lock);
-	return lost ? fail(lost,
-			   "'%s': bytes that were written through a map are lost (%s): "
-			   "write it again, and sync it",
-			   f->node->name, strerror(-lost)) :
-		      0;
+	if (!f->lost)
+		return 0;
+	return fail(f->lost,
+		    "'%s': bytes that were written through a map are lost (%s): "
+		    "write it again, and sync it",
+		    f->node->name, strerror(-f->lost));
 }
 
 int draft_file_sync(struct draft_file *f)
 {
-	int r;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+	int r = draft_file_take_error_locked(f);
 
-	r = draft_file_take_error_locked(f);
 	/*
 	 * The kernel has reported the loss to the program before this call, so a program that
 	 * continues has written the bytes again.
@@ -575,7 +542,5 @@ int draft_file_sync(struct draft_file *f)
 	for (size_t i = 0; i < f->n_arrays && r >= 0; i++)
 		if (f->array[i].writer)
 			r = zarr_writer_flush(f->array[i].writer);
-	if (r >= 0 && f->place == PLACE_STAGED)
-		r = io_file_sync(f->staged);
-	return r;
+	return r >= 0 && f->place == PLACE_STAGED ? io_file_sync(f->staged) : r;
 }

@@ -32,19 +32,7 @@ int draft_check_item_name(struct span stem)
 
 static struct span draft_name_stem(struct span name)
 {
-	enum name_ext ext = name_ext_of(name);
-
-	name.n -= strlen(name_ext_text(ext));
-	return name;
-}
-
-/*
- * The generated files that a directory can have, as bits of enum name_ours: `_METADATA` at the top
- * of an item.
- */
-static unsigned draft_name_generated(struct draft_node *dir)
-{
-	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
+	return span_of(name.p, name.n - strlen(name_ext_text(name_ext_of(name))));
 }
 
 /* Whether a file is known to be stored as it is: it is marked, or a copy of such a file. */
@@ -62,6 +50,8 @@ static int draft_name_check_form(struct draft_node *dir, struct span name, bool 
 				 bool any_name)
 {
 	bool of_draft = dir == dir->draft->root && !dir->draft->is_item;
+	/* `_METADATA` at the top of an item */
+	unsigned generated = draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
 	struct draft_part part;
 	auto_buf key = { 0 };
 	int r;
@@ -78,9 +68,8 @@ static int draft_name_check_form(struct draft_node *dir, struct span name, bool 
 	if (of_draft && is_dir)
 		return draft_check_item_name(name);
 	if (is_dir)
-		return name_is_hashed(name) ?
-			       0 :
-			       name_unescape(name, NAME_CONTAINER, draft_name_generated(dir), &key);
+		return name_is_hashed(name) ? 0 :
+					      name_unescape(name, NAME_CONTAINER, generated, &key);
 	/*
 	 * rsync writes to ".NAME.XXXXXX" and renames. Escapes of NAME may be shifted or truncated
 	 * there, so only the final name is checked as a key.

@@ -73,7 +73,7 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 }
 
 /* Called with the lock held. A node without references has no children that are still in use. */
-static void draft_node_node_free(struct draft_node *n)
+static void node_free_one(struct draft_node *n)
 {
 	for (struct draft_xattr *x = n->xattrs, *next; x; x = next) {
 		next = x->next;
@@ -97,7 +97,7 @@ void draft_nodes_free(struct draft_node *n)
 	for (size_t i = 0; n && i < n->n_children; i++)
 		draft_nodes_free(n->child[i]);
 	if (n)
-		draft_node_node_free(n);
+		node_free_one(n);
 }
 
 struct draft_node *draft_node_ref(struct draft_node *n)
@@ -106,11 +106,6 @@ struct draft_node *draft_node_ref(struct draft_node *n)
 
 	n->refs++;
 	return n;
-}
-
-static bool draft_node_drop(struct draft_node *n)
-{
-	return --n->refs == 0;
 }
 
 void draft_node_unref(struct draft_node *n)
@@ -122,11 +117,11 @@ void draft_node_unref(struct draft_node *n)
 		return;
 	d = n->draft;
 	pthread_mutex_lock(&d->lock);
-	last = draft_node_drop(n);
+	last = --n->refs == 0;
 	pthread_mutex_unlock(&d->lock);
 	/* Without the lock, since the release of contents waits for jobs. */
 	if (last)
-		draft_node_node_free(n);
+		node_free_one(n);
 }
 
 /* ---- with the lock held ---- */
@@ -247,15 +242,12 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 
 int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **ret)
 {
-	struct draft_node *n;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+	struct draft_node *n = dir->is_dir ? child_of(dir, name) : NULL;
 
-	pthread_mutex_lock(&dir->draft->lock);
-	n = dir->is_dir ? child_of(dir, name) : NULL;
-	if (n)
-		n->refs++;
-	pthread_mutex_unlock(&dir->draft->lock);
 	if (!n)
 		return -ENOENT;
+	n->refs++;
 	*ret = n;
 	return 0;
 }
@@ -270,20 +262,23 @@ void draft_list_release(struct draft_list *l)
 
 int draft_children(struct draft_node *dir, struct draft_list *ret)
 {
-	pthread_mutex_lock(&dir->draft->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+
 	ret->node = malloc((dir->n_children + 1) * sizeof(*ret->node));
-	ret->n = ret->node ? dir->n_children : 0;
+	if (!ret->node)
+		return fail(-ENOMEM, "cannot list '%s'", dir->name);
+	ret->n = dir->n_children;
 	for (size_t i = 0; i < ret->n; i++) {
 		ret->node[i] = dir->child[i];
 		ret->node[i]->refs++;
 	}
-	pthread_mutex_unlock(&dir->draft->lock);
-	return ret->node ? 0 : fail(-ENOMEM, "cannot list '%s'", dir->name);
+	return 0;
 }
 
-static int make_locked(struct draft_node *dir, struct span name, bool is_dir,
-		       struct draft_node **ret)
+static int draft_node_make(struct draft_node *dir, struct span name, bool is_dir,
+			   struct draft_node **ret)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 	int r = check_open(dir);
 
 	if (r < 0)
@@ -304,14 +299,6 @@ static int make_locked(struct draft_node *dir, struct span name, bool is_dir,
 	return 0;
 }
 
-static int draft_node_make(struct draft_node *dir, struct span name, bool is_dir,
-			   struct draft_node **ret)
-{
-	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
-
-	return make_locked(dir, name, is_dir, ret);
-}
-
 int draft_mkdir(struct draft_node *dir, struct span name, struct draft_node **ret)
 {
 	return draft_node_make(dir, name, true, ret);
@@ -330,9 +317,10 @@ static void release_tree(struct draft_node *n)
 	draft_node_unref(n);
 }
 
-static int take_away_locked(struct draft_node *dir, struct span name, bool is_dir,
-			    struct draft_node **ret)
+/* Take a name away. *ret is the node, of which the caller has the directory's reference. */
+static int take_away(struct draft_node *dir, struct span name, bool is_dir, struct draft_node **ret)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
 	struct draft_node *n = child_of(dir, name);
 	int r = check_open(dir);
 
@@ -349,45 +337,22 @@ static int take_away_locked(struct draft_node *dir, struct span name, bool is_di
 	return 0;
 }
 
-static int take_away(struct draft_node *dir, struct span name, bool is_dir)
+int draft_unlink(struct draft_node *dir, struct span name)
 {
 	struct draft_node *n = NULL;
-	int r;
+	int r = take_away(dir, name, false, &n);
 
-	pthread_mutex_lock(&dir->draft->lock);
-	r = take_away_locked(dir, name, is_dir, &n);
-	pthread_mutex_unlock(&dir->draft->lock);
 	release_tree(n);
 	return r;
 }
 
-int draft_unlink(struct draft_node *dir, struct span name)
-{
-	return take_away(dir, name, false);
-}
-
 int draft_rmdir(struct draft_node *dir, struct span name)
 {
-	return take_away(dir, name, true);
-}
+	struct draft_node *n = NULL;
+	int r = take_away(dir, name, true, &n);
 
-static bool is_above(const struct draft_node *n, const struct draft_node *below)
-{
-	while (below && below != n)
-		below = below->parent;
-	return below == n;
-}
-
-/* Check whether the node at the new place may be replaced. */
-static int check_replaced(const struct draft_node *n, const struct draft_node *old, bool no_replace)
-{
-	if (!old || old == n)
-		return 0;
-	if (no_replace)
-		return -EEXIST;
-	if (old->is_dir != n->is_dir)
-		return old->is_dir ? -EISDIR : -ENOTDIR;
-	return old->n_children ? -ENOTEMPTY : 0;
+	draft_node_unref(n);
+	return r;
 }
 
 /* Check whether n in `from`, or NULL, may become a name in `to`, in place of old or NULL. */
@@ -404,10 +369,18 @@ static int check_rename(const struct draft_node *from, const struct draft_node *
 		return r;
 	if (!n)
 		return -ENOENT;
-	if (is_above(n, to))
-		return -EINVAL;
-	r = check_replaced(n, old, no_replace);
-	return r < 0 ? r : draft_check_name(n, to, to_name, n->is_dir, old);
+	for (const struct draft_node *above = to; above; above = above->parent)
+		if (above == n)
+			return -EINVAL;
+	if (old && old != n) {
+		if (no_replace)
+			return -EEXIST;
+		if (old->is_dir != n->is_dir)
+			return old->is_dir ? -EISDIR : -ENOTDIR;
+		if (old->n_children)
+			return -ENOTEMPTY;
+	}
+	return draft_check_name(n, to, to_name, n->is_dir, old);
 }
 
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to,

@@ -29,15 +29,14 @@ static void retain(struct draft_file *f)
 
 int draft_file_used(struct draft_file *f, bool begins)
 {
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
 
 	f->readers += begins ? 1 : -1;
 	if (begins && f->moving)
 		retain(f);
 	if (begins && f->moved)
-		r = fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
-	return r;
+		return fail(-ESTALE, "'%s' is part of a committed array now", f->node->name);
+	return 0;
 }
 
 void draft_file_keep(struct draft_file *f)

@@ -8,6 +8,7 @@
  */
 #include "core/base/err.h"
 #include "core/base/lock.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/zarr/write/zarr_copy.h"
@@ -16,6 +17,20 @@
 #define HEAD_FIRST 65536 /* bytes to read before the length of a header is known */
 
 /* ---- encoding whole contents ---- */
+
+/* Where the last array that the header lists ends; `header` for no array. */
+static uint64_t announced_end(const struct draft_file *f, uint64_t header)
+{
+	const struct draft_array *last = f->n_arrays ? &f->array[f->n_arrays - 1] : NULL;
+
+	return last ? last->at + last->bytes : header;
+}
+
+static int fail_length(const struct draft_file *f, uint64_t announced)
+{
+	return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
+		    (unsigned long long)f->size, (unsigned long long)announced);
+}
 
 /* Read the start of the file, up to the largest possible header. */
 static int read_head(struct draft_file *f, struct buf *ret)
@@ -45,7 +60,10 @@ static int read_head(struct draft_file *f, struct buf *ret)
 	return r;
 }
 
-/* Set the arrays that the header lists; the file must contain all of their bytes. */
+/*
+ * Set the arrays that the header lists; the file must contain all of their bytes. head: the start
+ * of the file, in the end only its header.
+ */
 static int take_header(struct draft_file *f, struct buf *head)
 {
 	uint64_t header, end;
@@ -57,20 +75,17 @@ static int take_header(struct draft_file *f, struct buf *head)
 	if (r < 0)
 		return r;
 	r = draft_file_sniff(f, buf_span(head), &header);
+	if (r < 0)
+		return r;
 	if (r == 0)
 		return fail(-EINVAL, "its %llu bytes end inside the header",
 			    (unsigned long long)f->size);
-	if (r < 0)
-		return r;
 	head->n = header;
-	end = header;
-	if (f->n_arrays)
-		end = f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes;
+	end = announced_end(f, header);
 	if (end == f->size)
 		return 0;
 	draft_arrays_release(f);
-	return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
-		    (unsigned long long)f->size, (unsigned long long)end);
+	return fail_length(f, end);
 }
 
 struct reading {
@@ -179,14 +194,16 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	return 1;
 }
 
-static int copy_leaf_locked(struct draft_file *f, struct zarr *from)
+int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 {
-	auto_free struct draft_array *a = calloc(1, sizeof(*a));
+	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
+	auto_free struct draft_array *a = NULL;
 	auto_buf head = { 0 };
 	int r;
 
 	if (f->place != PLACE_MEMORY || f->size)
 		return 0;
+	a = calloc(1, sizeof(*a));
 	if (!a)
 		return fail(-ENOMEM, "cannot copy to '%s'", f->node->name);
 	*a = (struct draft_array){ .dtype = from->meta.dtype,
@@ -211,49 +228,27 @@ static int copy_leaf_locked(struct draft_file *f, struct zarr *from)
 	return 1;
 }
 
-int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
-{
-	auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
-
-	return copy_leaf_locked(f, from);
-}
-
 /*
  * Move the chunks of a copy that the options, or its place, would store elsewhere: 1; 0: they must
  * be encoded.
  */
 static int move_array(struct draft_file *f, struct draft_array *a)
 {
+	auto_of(zarr) struct zarr *z = NULL;
 	struct kv *was = a->kv;
-	struct zarr *z;
-	int r = a->copied ? zarr_open(&f->node->draft->env->ckpt->env, was, span_of(NULL, 0),
-				      cache_owner(), 0, &z) :
-			    0;
+	int r;
 
-	if (r < 0 || !a->copied)
-		return r;
-	r = copy_array(f, z, a);
-	zarr_unref(z);
+	if (!a->copied)
+		return 0;
+	r = zarr_open(&f->node->draft->env->ckpt->env, was, span_of(NULL, 0), cache_owner(), 0, &z);
+	r = r < 0 ? r : copy_array(f, z, a);
+	zarr_unref(take(z));
 	if (r > 0)
 		kv_free(was);
 	return r;
 }
 
 /* ---- for the commit ---- */
-
-static int seal_stream(struct draft_file *f)
-{
-	int r = draft_stream_finish(f);
-
-	if (r != 0)
-		return r;
-	if (f->n_arrays && f->size < f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes)
-		return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
-			    (unsigned long long)f->size,
-			    (unsigned long long)(f->array[f->n_arrays - 1].at +
-						 f->array[f->n_arrays - 1].bytes));
-	return draft_file_stage(f);
-}
 
 /*
  * Whether all arrays are encoded for the present options: 1; 0: one is not, and cannot be encoded
@@ -289,10 +284,17 @@ static int seal_arrays(struct draft_file *f)
 
 static int seal_locked(struct draft_file *f)
 {
-	int r = f->place == PLACE_STREAM ? seal_stream(f) : 0;
+	int r;
 
-	if (r < 0)
-		return r;
+	if (f->place == PLACE_STREAM) {
+		r = draft_stream_finish(f);
+		if (r == 0 && f->size < announced_end(f, 0))
+			return fail_length(f, announced_end(f, 0));
+		if (r == 0)
+			r = draft_file_stage(f);
+		if (r < 0)
+			return r;
+	}
 	r = draft_file_encode(f);
 	if (r < 0)
 		return r;

@@ -45,32 +45,24 @@ static int sniff_npy(struct draft_file *f, struct span head, uint64_t *ret_head)
 	return 1;
 }
 
-static int check_types(const struct safetensors *st)
-{
-	for (size_t i = 0; i < st->n; i++)
-		if (st->tensor[i].array.dtype == DTYPE_UNKNOWN)
-			return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'",
-				    SPAN_ARG(st->tensor[i].name), SPAN_ARG(st->tensor[i].type));
-	return 0;
-}
-
 static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *ret_head)
 {
 	int r = safetensors_parse(head, &f->st);
 
 	if (r <= 0)
 		return r;
-	r = check_types(&f->st);
-	f->array = r < 0 ? NULL : calloc(f->st.n ? f->st.n : 1, sizeof(*f->array));
-	if (!f->array) {
-		safetensors_release(&f->st);
-		return r < 0 ? r : fail(-ENOMEM, "cannot write '%s'", f->node->name);
-	}
-	f->n_arrays = f->st.n;
-	for (size_t i = 0; i < f->st.n; i++) {
+	f->array = calloc(f->st.n ? f->st.n : 1, sizeof(*f->array));
+	if (!f->array)
+		r = fail(-ENOMEM, "cannot write '%s'", f->node->name);
+	for (size_t i = 0; i < f->st.n && r >= 0; i++) {
 		const struct safetensor *t = &f->st.tensor[i];
 		struct draft_array *a = &f->array[i];
 
+		if (t->array.dtype == DTYPE_UNKNOWN) {
+			r = fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
+				 SPAN_ARG(t->type));
+			break;
+		}
 		*a = (struct draft_array){ .name = t->name,
 					   .dtype = t->array.dtype,
 					   .rank = t->array.rank,
@@ -79,6 +71,11 @@ static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *r
 					   .bytes = t->bytes };
 		memcpy(a->shape, t->array.shape, a->rank * sizeof(*a->shape));
 	}
+	if (r < 0) {
+		draft_arrays_release(f);
+		return r;
+	}
+	f->n_arrays = f->st.n;
 	*ret_head = f->st.data;
 	return 1;
 }
@@ -250,18 +247,14 @@ int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t
 static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off, size_t n,
 		      uint8_t *p)
 {
-	struct zarr *z;
+	auto_of(zarr) struct zarr *z = NULL;
 	int r;
 
 	if (a->writer)
 		return zarr_writer_read(a->writer, off, n, p);
 	r = zarr_open(&f->node->draft->env->ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0,
 		      &z);
-	if (r < 0)
-		return r;
-	r = zarr_read_into(z, NULL, off, n, p);
-	zarr_unref(z);
-	return r;
+	return r < 0 ? r : zarr_read_into(z, NULL, off, n, p);
 }
 
 int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)

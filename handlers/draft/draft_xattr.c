@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/lock.h"
+#include "core/base/lock.h"
 #include "core/tree/sharding.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
@@ -58,29 +59,27 @@ bool draft_is_opaque(const struct draft_node *n)
 static int xattr_store_value(struct draft_node *n, const char *name, struct span value)
 {
 	struct draft_xattr *x = xattr_find(n, name);
-	auto_free struct draft_xattr *fresh = NULL;
 	auto_buf copy = { 0 };
-	struct buf old;
 	int r = buf_add_span(&copy, value);
 
-	if (r < 0)
-		return r;
 	/* An empty value counts as set. */
-	r = buf_reserve(&copy, 1);
+	r = r < 0 ? r : buf_reserve(&copy, 1);
 	if (r < 0)
 		return r;
 	if (!x) {
-		fresh = calloc(1, sizeof(*fresh));
-		if (fresh)
-			fresh->name = strdup(name);
-		if (!fresh || !fresh->name)
+		x = calloc(1, sizeof(*x));
+		if (x)
+			x->name = strdup(name);
+		if (!x || !x->name) {
+			free(x);
 			return fail(-ENOMEM, "cannot keep %s%s", PREFIX, name);
-		fresh->next = n->xattrs;
-		x = n->xattrs = take(fresh);
+		}
+		x->next = n->xattrs;
+		n->xattrs = x;
 	}
-	old = x->value;
+	buf_release(&x->value);
 	x->value = copy;
-	copy = old;
+	copy = (struct buf){ 0 };
 	return 0;
 }
 
@@ -100,10 +99,9 @@ static int remove_value(struct draft_node *n, const char *name)
 	 * rsync -X removes xattrs that are shown without having been set: that succeeds, and has no
 	 * effect.
 	 */
-	return (n->is_dir && !strcmp(name, "kind")) ||
-			       (n == n->draft->root && !strcmp(name, "state")) ?
-		       0 :
-		       -ENODATA;
+	if ((n->is_dir && !strcmp(name, "kind")) || (n == n->draft->root && !strcmp(name, "state")))
+		return 0;
+	return -ENODATA;
 }
 
 /* ---- accepted values ---- */
@@ -119,14 +117,12 @@ static int check_kind(struct draft_node *n, struct span value)
 	};
 	struct span word = unquoted(value);
 
-	/* A file that is not a leaf has no other kind. */
-	if (!n->is_dir)
-		return span_eq(word, span_str("opaque")) ?
-			       0 :
-			       fail(-EINVAL, "user.pytree.kind of a file is opaque, or not set");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (span_eq(word, span_str(kinds[i])))
+		/* A file that is not a leaf has no other kind. */
+		if (span_eq(word, span_str(kinds[i])) && (n->is_dir || !strcmp(kinds[i], "opaque")))
 			return 0;
+	if (!n->is_dir)
+		return fail(-EINVAL, "user.pytree.kind of a file is opaque, or not set");
 	return fail(
 		-EINVAL,
 		"user.pytree.kind is dict, list, tuple, namedtuple, custom or opaque, not '%.*s'",
@@ -141,9 +137,9 @@ static int check_dtype(struct draft_node *n, struct span value)
 		return fail(
 			-EINVAL,
 			"user.pytree.dtype is for leaves; user.pytree.save.dtype casts a subtree");
-	return dtype_by_user(word) != DTYPE_UNKNOWN ?
-		       0 :
-		       fail(-EINVAL, "no dtype '%.*s'", SPAN_ARG(word));
+	if (dtype_by_user(word) == DTYPE_UNKNOWN)
+		return fail(-EINVAL, "no dtype '%.*s'", SPAN_ARG(word));
+	return 0;
 }
 
 static int check_custom(struct draft_node *n, struct span value)
@@ -156,8 +152,19 @@ static int check_custom(struct draft_node *n, struct span value)
 	r = json_parse(value, "user.pytree.custom_metadata", &doc);
 	if (r < 0)
 		return r == -ENOMEM ? r : fail(-EINVAL, "%s", err_text(r));
-	return doc.root->kind == JSON_OBJECT ? 0 :
-					       fail(-EINVAL, "custom metadata is a JSON object");
+	if (doc.root->kind != JSON_OBJECT)
+		return fail(-EINVAL, "custom metadata is a JSON object");
+	return 0;
+}
+
+static bool is_texts(const struct json *j)
+{
+	if (!json_is(j, JSON_ARRAY))
+		return false;
+	for (size_t i = 0; i < j->n; i++)
+		if (j->items[i].kind != JSON_STRING)
+			return false;
+	return true;
 }
 
 static int xattr_check_key(struct draft_node *n, struct span value)
@@ -165,11 +172,8 @@ static int xattr_check_key(struct draft_node *n, struct span value)
 	auto_json doc = { 0 };
 	int r = json_parse(value, "user.pytree.key", &doc);
 
-	if (r < 0 || doc.root->kind != JSON_ARRAY)
+	if (r < 0 || !is_texts(doc.root))
 		return fail(-EINVAL, "user.pytree.key is a JSON array of texts");
-	for (size_t i = 0; i < doc.root->n; i++)
-		if (doc.root->items[i].kind != JSON_STRING)
-			return fail(-EINVAL, "user.pytree.key is a JSON array of texts");
 	return 0;
 }
 
@@ -192,10 +196,6 @@ static int check_save(struct draft_node *n, const char *option, struct span valu
 	return save_opts_set(&o, option, text);
 }
 
-static const char *const derived[] = { "shape",      "chunks",       "codecs",
-				       "typestr",    "stored_bytes", "logical_bytes",
-				       "leaf_count", "state",        "sha256" };
-
 static bool is_array_type(struct span word)
 {
 	return span_eq(word, span_str("jax.Array")) || span_eq(word, span_str("np.ndarray"));
@@ -203,6 +203,10 @@ static bool is_array_type(struct span word)
 
 static bool is_derived(const struct draft_node *n, const char *name, struct span value)
 {
+	static const char *const derived[] = { "shape",        "chunks",        "codecs",
+					       "stored_bytes", "logical_bytes", "leaf_count",
+					       "state",        "sha256" };
+
 	/*
 	 * The type of other leaves follows from their contents. A file may still become `.npy`:
 	 * rsync renames.
@@ -222,14 +226,14 @@ static int xattr_check_sharding(struct draft_node *n, struct span value)
 	auto_of(sharding) struct sharding *s = NULL;
 	int r = n->is_dir ? -EINVAL : sharding_parse(value, "user.pytree.sharding", &s);
 
-	return r == -ENOMEM ? r :
-	       r < 0        ? fail(-EINVAL,
-				   "user.pytree.sharding is for leaves, as `_sharding` spells it") :
-			      0;
+	if (r < 0 && r != -ENOMEM)
+		return fail(-EINVAL,
+			    "user.pytree.sharding is for leaves, as `_sharding` spells it");
+	return r;
 }
 
 /* Check the type that is recorded for an array. */
-static int check_typestr(struct span value)
+static int check_typestr(struct draft_node *n, struct span value)
 {
 	struct span word = unquoted(value);
 
@@ -276,79 +280,61 @@ static int check_prng_impl(struct draft_node *n, struct span value)
 	return 0;
 }
 
-static bool xattr_is_text(const struct json *j)
-{
-	return j && j->kind == JSON_STRING;
-}
-
-static int check_namedtuple(struct span value)
+static int check_namedtuple(struct draft_node *n, struct span value)
 {
 	auto_json doc = { 0 };
-	const struct json *fields;
-	int r = json_parse(value, "user.pytree.namedtuple", &doc);
-	bool good = r >= 0 && doc.root->kind == JSON_OBJECT, named;
+	const struct json *module, *class, *fields;
+	int r;
 
-	/* Without a class it is the order of a dict. */
-	named = good && (json_member(doc.root, "module") || json_member(doc.root, "clazz"));
-	good = good && (!named || (xattr_is_text(json_member(doc.root, "module")) &&
-				   xattr_is_text(json_member(doc.root, "clazz"))));
-	fields = good ? json_member(doc.root, "fields") : NULL;
-	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && (!named || fields->n <= FIELDS_MAX);
-	for (size_t i = 0; good && i < fields->n; i++)
-		good = xattr_is_text(&fields->items[i]);
-	return good ? 0 :
-	       r == -ENOMEM ?
-		      r :
-		      fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
-				    "\"fields\": [TEXT, ...]}");
+	if (!n->is_dir)
+		return fail(-EINVAL, "user.pytree.namedtuple is for directories");
+	r = json_parse(value, "user.pytree.namedtuple", &doc);
+	if (r == -ENOMEM)
+		return r;
+	if (r >= 0 && doc.root->kind == JSON_OBJECT) {
+		module = json_member(doc.root, "module");
+		class = json_member(doc.root, "clazz");
+		fields = json_member(doc.root, "fields");
+		/* Without a class it is the order of a dict. */
+		if (is_texts(fields) && fields->n > 0 &&
+		    ((!module && !class) ||
+		     (json_is(module, JSON_STRING) && json_is(class, JSON_STRING) &&
+		      fields->n <= FIELDS_MAX)))
+			return 0;
+	}
+	return fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
+			     "\"fields\": [TEXT, ...]}");
 }
 
 static int xattr_check(struct draft_node *n, const char *name, struct span value)
 {
-	if (!strcmp(name, "sharding"))
-		return xattr_check_sharding(n, value);
-	if (!strcmp(name, "typestr"))
-		return check_typestr(value);
+	static const struct {
+		const char *name;
+		int (*check)(struct draft_node *n, struct span value);
+	} known[] = {
+		{ "sharding", xattr_check_sharding },
+		{ "typestr", check_typestr },
+		{ "prng_impl", check_prng_impl },
+		{ "kind", check_kind },
+		{ "dtype", check_dtype },
+		{ "custom_metadata", check_custom },
+		{ "key", xattr_check_key },
+		{ "namedtuple", check_namedtuple },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (!strcmp(name, known[i].name))
+			return known[i].check(n, value);
 	if (!strcmp(name, "write_shape"))
 		return xattr_check_shape(n, name, value, 0);
 	if (!strcmp(name, "chunk_shape"))
 		return xattr_check_shape(n, name, value, 1);
-	if (!strcmp(name, "prng_impl"))
-		return check_prng_impl(n, value);
-	if (!strcmp(name, "kind"))
-		return check_kind(n, value);
-	if (!strcmp(name, "dtype"))
-		return check_dtype(n, value);
-	if (!strcmp(name, "custom_metadata"))
-		return check_custom(n, value);
-	if (!strcmp(name, "key"))
-		return xattr_check_key(n, value);
-	if (!strcmp(name, "namedtuple"))
-		return n->is_dir ? check_namedtuple(value) :
-				   fail(-EINVAL, "user.pytree.namedtuple is for directories");
 	if (!strncmp(name, SAVE, strlen(SAVE)))
 		return check_save(n, name + strlen(SAVE), value);
 	return fail(-EINVAL,
 		    "%s%s means nothing in a draft; there are kind, namedtuple, dtype, "
 		    "custom_metadata, key and save.OPTION",
 		    PREFIX, name);
-}
-
-static int set_xattr_locked(struct draft_node *n, const char *name, const struct span *value,
-			    int flags)
-{
-	int r;
-
-	if (n->draft->life == DRAFT_COMMITTING)
-		return fail(-EBUSY, "draft '%s' is being committed", n->draft->name);
-	if (!value)
-		return remove_value(n, name);
-	if (flags & XATTR_CREATE && xattr_find(n, name))
-		return -EEXIST;
-	if (flags & XATTR_REPLACE && !xattr_find(n, name))
-		return -ENODATA;
-	r = xattr_check(n, name, *value);
-	return r < 0 ? r : xattr_store_value(n, name, *value);
 }
 
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags)
@@ -363,11 +349,20 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 	name += strlen(PREFIX);
 	if (value && is_derived(n, name, *value))
 		return 0;
-	pthread_mutex_lock(&n->draft->lock);
-	r = set_xattr_locked(n, name, value, flags);
+
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
 	n->draft->changes++;
-	pthread_mutex_unlock(&n->draft->lock);
-	return r;
+	if (n->draft->life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", n->draft->name);
+	if (!value)
+		return remove_value(n, name);
+	if (flags & XATTR_CREATE && xattr_find(n, name))
+		return -EEXIST;
+	if (flags & XATTR_REPLACE && !xattr_find(n, name))
+		return -ENODATA;
+	r = xattr_check(n, name, *value);
+	return r < 0 ? r : xattr_store_value(n, name, *value);
 }
 
 const struct copied *draft_copied(const struct draft_node *n)
@@ -395,20 +390,16 @@ void draft_copied_free(struct copied *c)
 
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
 {
-	struct span value;
-	int r;
 	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+	struct span value = draft_xattr_value(n, name);
 
-	value = draft_xattr_value(n, name);
 	if (value.p)
-		r = buf_add_span(ret, value);
-	else if (!strcmp(name, "kind") && n->is_dir)
-		r = buf_add_str(ret, "\"dict\"");
-	else if (!strcmp(name, "state") && n == n->draft->root)
-		r = buf_add_str(ret, "\"draft\"");
-	else
-		r = -ENODATA;
-	return r;
+		return buf_add_span(ret, value);
+	if (!strcmp(name, "kind") && n->is_dir)
+		return buf_add_str(ret, "\"dict\"");
+	if (!strcmp(name, "state") && n == n->draft->root)
+		return buf_add_str(ret, "\"draft\"");
+	return -ENODATA;
 }
 
 static int xattr_add_name(struct buf *ret, const char *name)
@@ -434,16 +425,6 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 
 /* ---- effective options ---- */
 
-/* The number of leading names that are names of an item. */
-static unsigned xattr_count_names(const char *item)
-{
-	unsigned n = 1;
-
-	for (; *item; item++)
-		n += *item == '/';
-	return n;
-}
-
 /* Append the path of a node, after the name of the item that its tree represents. */
 static int xattr_put_path(const struct draft_node *n, struct buf *ret, unsigned *ret_skip)
 {
@@ -451,10 +432,12 @@ static int xattr_put_path(const struct draft_node *n, struct buf *ret, unsigned 
 	auto_buf path = { 0 };
 	int r;
 
-	*ret_skip = from ? xattr_count_names(from) :
-			   !n->draft->is_item || !(n->draft->any_name || n->draft->is_tree);
+	*ret_skip = !n->draft->is_item || !(n->draft->any_name || n->draft->is_tree);
 	if (!from)
 		return draft_node_path(n, ret);
+	*ret_skip = 1;
+	for (const char *at = from; *at; at++)
+		*ret_skip += *at == '/';
 	r = draft_node_path(n, &path);
 	if (r < 0)
 		return r;
@@ -525,16 +508,9 @@ static int apply_xattrs(const struct draft_node *n, struct save_opts *o)
 	return r;
 }
 
-static void apply_copied(const struct copied_format *f, struct save_opts *o)
-{
-	if (f->known && !save_opts_given(o, "ocdbt"))
-		o->ocdbt = f->ocdbt;
-	if (f->known && !save_opts_given(o, "zarr"))
-		o->zarr = f->zarr3 ? SAVE_ZARR3 : SAVE_ZARR2;
-}
-
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret)
 {
+	const struct copied_format *f = &draft_copied(n)->format;
 	auto_buf path = { 0 };
 	unsigned skip;
 	int r = draft_rule_path(n, tensor, &path, &skip);
@@ -543,7 +519,10 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 		return r;
 	save_opts_for(n->draft->env->options, buf_span(&path), skip, ret);
 	r = apply_xattrs(n, ret);
-	apply_copied(&draft_copied(n)->format, ret);
+	if (f->known && !save_opts_given(ret, "ocdbt"))
+		ret->ocdbt = f->ocdbt;
+	if (f->known && !save_opts_given(ret, "zarr"))
+		ret->zarr = f->zarr3 ? SAVE_ZARR3 : SAVE_ZARR2;
 	return r;
 }
 

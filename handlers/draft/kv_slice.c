@@ -40,35 +40,22 @@ static bool is_in(const struct kv_slice *s, const struct slice *slice, struct sp
 	return index[slice->axis] >= slice->from && index[slice->axis] < slice->to;
 }
 
-static bool slice_is_own(const struct kv_slice *s, struct span key)
-{
-	return is_in(s, &s->slice, key);
-}
-
 /* ---- values of the rest ---- */
-
-/* Reserve n bytes in the file. The first call creates the file. */
-static int slice_reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_t *ret_off)
-{
-	int r = 0;
-	auto_unlock pthread_mutex_t *held = lock_hold(&s->lock);
-
-	if (!s->file)
-		r = io_file_temp(s->base.io, NULL, s->dir, &s->file);
-	if (r >= 0) {
-		*ret = s->file;
-		*ret_off = s->end;
-		s->end += n;
-	}
-	return r;
-}
 
 static int stage_value(struct kv_slice *s, struct span key, struct span value)
 {
 	struct io_file *f;
 	uint64_t off;
-	int r = slice_reserve(s, value.n, &f, &off);
+	int r = 0;
 
+	/* Reserve the value's bytes in the file, which the first value creates. */
+	pthread_mutex_lock(&s->lock);
+	if (!s->file)
+		r = io_file_temp(s->base.io, NULL, s->dir, &s->file);
+	f = s->file;
+	off = s->end;
+	s->end += value.n;
+	pthread_mutex_unlock(&s->lock);
 	if (r < 0)
 		return r;
 	r = io_write_exact(f, value.p, value.n, off);
@@ -141,7 +128,7 @@ static int slice_put(struct kv *kv, struct span key, struct span value)
 {
 	struct kv_slice *s = slice_own_of(kv);
 
-	return slice_is_own(s, key) ? kv_put(s->own, key, value) : stage_value(s, key, value);
+	return is_in(s, &s->slice, key) ? kv_put(s->own, key, value) : stage_value(s, key, value);
 }
 
 static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
@@ -151,7 +138,7 @@ static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret
 	struct staged *a;
 	int r;
 
-	if (slice_is_own(s, key))
+	if (is_in(s, &s->slice, key))
 		return kv_put_open(s->own, key, ret);
 	a = calloc(1, sizeof(*a));
 	if (!a)
@@ -175,7 +162,7 @@ static int slice_locate(struct kv *kv, const struct span *key, struct kv_loc *re
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = kv_locate(slice_is_own(s, key[i]) ? s->own : s->rest, &key[i], &ret[i], 1);
+		r = kv_locate(is_in(s, &s->slice, key[i]) ? s->own : s->rest, &key[i], &ret[i], 1);
 	return r;
 }
 
@@ -191,7 +178,7 @@ static int slice_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
 	struct kv_slice *s = slice_own_of(kv);
 
-	return kv_where_text(slice_is_own(s, key) ? s->own : s->rest, key, ret);
+	return kv_where_text(is_in(s, &s->slice, key) ? s->own : s->rest, key, ret);
 }
 
 static void slice_free(struct kv *kv)
