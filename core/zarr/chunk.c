@@ -46,17 +46,12 @@ struct whole {
 static int chunk_decode(void *arg)
 {
 	struct whole *w = arg;
-	auto_buf where = { 0 };
 	int r = chunk_source_decode(w->z, &w->c->src, w->in, w->out);
 
-	if (r < 0) {
-		chunk_text(w->z, w->c, &where);
-		return err_at(r, "%s", buf_str(&where));
-	}
-	return 0;
+	return r < 0 ? chunk_err(w->z, w->c, r) : 0;
 }
 
-/* Read the stored bytes of all chunks in one batch. */
+/* Read the stored bytes of all chunks in one batch, and make room for the decoded ones. */
 static int whole_read(struct zarr *z, struct whole *w, size_t n)
 {
 	auto_free struct io_req *req = calloc(n, sizeof(*req));
@@ -67,6 +62,10 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		uint64_t off;
 
+		w[i].out = block_alloc(z->leaf->bytes);
+		if (!w[i].out)
+			return fail(-ENOMEM, "cannot allocate %llu bytes",
+				    (unsigned long long)z->leaf->bytes);
 		w[i].in_n = chunk_source_range(&w[i].c->src, &off);
 		if (!w[i].in_n)
 			continue;
@@ -80,20 +79,6 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 					    .off = off };
 	}
 	return io_run_exact(z->env->io, req, m);
-}
-
-static int whole_decode(struct zarr *z, struct whole *w, size_t n)
-{
-	int r;
-
-	for (size_t i = 0; i < n; i++) {
-		w[i].out = block_alloc(z->leaf->bytes);
-		if (!w[i].out)
-			return fail(-ENOMEM, "cannot allocate %llu bytes",
-				    (unsigned long long)z->leaf->bytes);
-	}
-	r = whole_read(z, w, n);
-	return r < 0 ? r : pool_run(z->env->pool, chunk_decode, w, sizeof(*w), n);
 }
 
 /* The size of a block is needed to free it. */
@@ -132,28 +117,14 @@ static uint64_t cost_of(const struct whole *w)
 	return w->z->leaf->bytes + w->c->src.len;
 }
 
-/*
- * The number of chunks, from the first on, to decode together: as many as half of the budget holds,
- * at least one.
- */
-static size_t group(const struct whole *w, size_t n, uint64_t budget, uint64_t *ret_cost)
-{
-	uint64_t cost = cost_of(&w[0]);
-	size_t k;
-
-	for (k = 1; k < n && cost + cost_of(&w[k]) <= budget / 2; k++)
-		cost += cost_of(&w[k]);
-	*ret_cost = cost;
-	return k;
-}
-
 static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 {
 	int r;
 
 	/* A chunk that exceeds the budget takes all of it; chunks here are small (WHOLE_MAX). */
 	cost = budget_take_most(z->env->budget, cost);
-	r = whole_decode(z, w, n);
+	r = whole_read(z, w, n);
+	r = r < 0 ? r : pool_run(z->env->pool, chunk_decode, w, sizeof(*w), n);
 	for (size_t i = 0; i < n; i++) {
 		block_free(w[i].in, w[i].in_n);
 		if (r >= 0)
@@ -165,16 +136,26 @@ static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 	return r;
 }
 
-/* Decode the chunks that this thread began in the cache (mode WHOLE, loc set). */
+/*
+ * Look up and decode the chunks that this thread began in the cache (mode WHOLE); sets their src.
+ */
 static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 {
+	auto_free struct chunk *find = calloc(n, sizeof(*find));
 	auto_free struct whole *w = calloc(n, sizeof(*w));
-	uint64_t budget = budget_total(z->env->budget), cost;
+	uint64_t budget = budget_total(z->env->budget);
 	size_t m = 0;
-	int r = 0;
+	int r;
 
-	if (!w)
+	if (!find || !w)
 		return fail(-ENOMEM, "cannot decode %zu chunks", n);
+	for (size_t i = 0; i < n; i++)
+		memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
+	r = chunk_locate(z, find, n);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++)
+		begun[i]->src = find[i].src;
 	for (size_t i = 0; i < n; i++) {
 		struct chunk *c = begun[i];
 		bool is_stored = c->src.loc.where != KV_ABSENT;
@@ -186,36 +167,21 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 			w[m++] = (struct whole){ .z = z, .c = c };
 	}
 	for (size_t at = 0, k; at < m && r >= 0; at += k) {
-		k = group(w + at, m - at, budget, &cost);
+		uint64_t cost = cost_of(&w[at]);
+
+		/* As many together as half of the budget holds, at least one. */
+		for (k = 1; at + k < m && cost + cost_of(&w[at + k]) <= budget / 2; k++)
+			cost += cost_of(&w[at + k]);
 		r = fill_group(z, w + at, k, cost);
 	}
 	return r;
 }
 
-static int locate_begun(struct zarr *z, struct chunk **begun, size_t n)
-{
-	auto_free struct chunk *find = calloc(n, sizeof(*find));
-	int r;
-
-	if (!find)
-		return fail(-ENOMEM, "cannot open %zu chunks", n);
-	for (size_t i = 0; i < n; i++)
-		memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
-	r = chunk_locate(z, find, n);
-	for (size_t i = 0; i < n && r >= 0; i++)
-		begun[i]->src = find[i].src;
-	return r;
-}
-
-/*
- * Look up and decode the chunks that this thread began in the cache. Each is filled or failed
- * afterwards.
- */
+/* The same, after which each is filled or failed. */
 static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 {
-	int r = locate_begun(z, begun, n);
+	int r = decode_begun(z, begun, n);
 
-	r = r < 0 ? r : decode_begun(z, begun, n);
 	for (size_t i = 0; i < n; i++) {
 		/* Those that were not filled: absent ones, or all after an error. */
 		if (!begun[i]->pin->value) {
@@ -238,18 +204,6 @@ static int chunk_begin(struct zarr *z, struct chunk *c)
 	return cache_begin(z->env->cache, &key, &c->pin);
 }
 
-/* Decode a chunk alone, under a key that no other thread knows. */
-static int fill_private(struct zarr *z, struct chunk *c)
-{
-	struct cache_key key = chunk_whole_key(z, c->number);
-	int r;
-
-	key.owner = cache_owner();
-	cache_put(z->env->cache, take(c->pin));
-	r = cache_begin(z->env->cache, &key, &c->pin);
-	return r < 0 ? r : fill_begun(z, &c, 1);
-}
-
 /*
  * Another thread is filling the chunk. If that fails, the cause may be another chunk of its batch,
  * so this one is tried again before its reader gets the error; if such a batch has begun it again
@@ -257,6 +211,7 @@ static int fill_private(struct zarr *z, struct chunk *c)
  */
 static int wait_filled(struct zarr *z, struct chunk *c)
 {
+	struct cache_key alone = chunk_whole_key(z, c->number);
 	int r = cache_wait(z->env->cache, c->pin);
 
 	for (int tries = 0; r < 0 && tries < WAIT_TRIES; tries++) {
@@ -267,7 +222,13 @@ static int wait_filled(struct zarr *z, struct chunk *c)
 		if (r == CACHE_BUSY)
 			r = cache_wait(z->env->cache, c->pin);
 	}
-	return r < 0 ? fill_private(z, c) : 0;
+	if (r >= 0)
+		return 0;
+	/* Under a key that no other thread knows. */
+	alone.owner = cache_owner();
+	cache_put(z->env->cache, take(c->pin));
+	r = cache_begin(z->env->cache, &alone, &c->pin);
+	return r < 0 ? r : fill_begun(z, &c, 1);
 }
 
 /*
@@ -326,12 +287,8 @@ static int open_direct(struct zarr *z, struct chunk *c)
 		c->mode = CHUNK_FILL;
 		return chunk_missing(z, c);
 	}
-	if (z->leaf->codecs.n == 0 && chunk_source_check_size(z, &c->src) < 0) {
-		auto_buf where = { 0 };
-
-		chunk_text(z, c, &where);
-		return err_at(-EUCLEAN, "%s", buf_str(&where));
-	}
+	if (z->leaf->codecs.n == 0 && chunk_source_check_size(z, &c->src) < 0)
+		return chunk_err(z, c, -EUCLEAN);
 	if (z->leaf_raw && c->in_runs && c->src.loc.where == KV_FILE) {
 		c->mode = CHUNK_RAW;
 		return 0;
@@ -392,25 +349,14 @@ void chunk_close(struct zarr *z, struct chunk *c, size_t n)
 
 /* ---- reading ---- */
 
-const uint8_t *chunk_bytes(const struct chunk *c)
-{
-	return chunk_cached(c->pin);
-}
-
-/* Pin the same cached value once more, for a segment of its own. */
-static int pin_again(struct zarr *z, const struct cache_entry *e, struct cache_entry **ret)
-{
-	/* c has pinned it, so it is there. */
-	return cache_peek(z->env->cache, &e->key, CACHE_READY, ret) ? 0 : 1;
-}
-
+/* Append bytes of a pinned value, with a pin of their own. */
 static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p, size_t n,
 			struct segments *g)
 {
 	struct cache_entry *again;
 
 	/* It was dropped from the cache while it was pinned (its step was deleted), so copy it. */
-	if (pin_again(z, e, &again) != 0)
+	if (!cache_peek(z->env->cache, &e->key, CACHE_READY, &again))
 		return segments_add_copy(g, p, n);
 	return segments_add_pinned(g, again, p, n);
 }
@@ -425,20 +371,14 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 	if (!c->pin || c->pin_piece != piece) {
 		struct cache_entry *e;
 		int r = c->mode == CHUNK_REMOTE ? chunk_remote_piece(z, c, piece, &e) :
-						  stream_piece(c->stream, piece, &e, &n);
+						  stream_piece(c->stream, piece, &e);
 
 		/*
 		 * When another process could not provide the piece and it was decoded here, the
 		 * note names the chunk already.
 		 */
-		if (r < 0 && c->mode == CHUNK_STREAM) {
-			auto_buf where = { 0 };
-
-			chunk_text(z, c, &where);
-			return err_at(r, "%s", buf_str(&where));
-		}
 		if (r < 0)
-			return r;
+			return c->mode == CHUNK_STREAM ? chunk_err(z, c, r) : r;
 		cache_put(z->env->cache, c->pin);
 		c->pin = e;
 		c->pin_piece = piece;
@@ -455,15 +395,15 @@ int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct
 	if (c->mode == CHUNK_RAW)
 		return chunk_raw_gather(z, c, off, n, g);
 	if (c->mode == CHUNK_WHOLE)
-		return segments_pin(z, c->pin, chunk_bytes(c) + off, n, g);
+		return segments_pin(z, c->pin, chunk_cached(c->pin) + off, n, g);
 	while (n > 0) {
 		const uint8_t *p;
 		size_t part;
 		int r = stream_at(z, c, off, &p, &part);
 
-		part = r < 0 ? 0 : MIN(part, n);
 		if (r < 0)
 			return r;
+		part = MIN(part, n);
 		r = segments_pin(z, c->pin, p, part, g);
 		if (r < 0)
 			return r;
@@ -480,7 +420,7 @@ int chunk_copy(struct zarr *z, struct chunk *c, const struct strided *s, uint64_
 	if (c->mode == CHUNK_RAW)
 		return chunk_raw_copy(z, c, s, at, to);
 	if (c->mode == CHUNK_WHOLE) {
-		strided_copy(s, chunk_bytes(c) + at, to);
+		strided_copy(s, chunk_cached(c->pin) + at, to);
 		return 0;
 	}
 	for (uint64_t begin = at - at % STREAM_PIECE_BYTES; begin < end;

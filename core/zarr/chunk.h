@@ -49,8 +49,6 @@ void chunk_close(struct zarr *z, struct chunk *c, size_t n);
 /* The most bytes of the cache and the budget that opening one chunk takes. */
 uint64_t chunk_cost(const struct zarr *z);
 
-/* The elements of a chunk in mode WHOLE. */
-const uint8_t *chunk_bytes(const struct chunk *c);
 /*
  * Append bytes [off, off + n) of the decoded chunk as segments, without copying them. Not for FILL.
  */
@@ -88,6 +86,8 @@ bool chunk_head_is_summed(const struct zarr *z, const struct chunk *c, struct sp
 			  bool has_nodes);
 /* Append "chunk 0/3 (value:d/1f..:4096:812)", for messages. */
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
+/* Prefix the note of code with that text. Returns code. */
+int chunk_err(struct zarr *z, const struct chunk *c, int code);
 /* Append the same as members of a JSON object. */
 void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out);
 

@@ -96,16 +96,6 @@ static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct c
 	return r;
 }
 
-static void chunk_narrow(const struct shard_index *ix, uint64_t entry, struct chunk *c)
-{
-	if (ix->entry[2 * entry] == UINT64_MAX) {
-		kv_loc_release(&c->src.loc);
-		return;
-	}
-	c->src.off += ix->entry[2 * entry];
-	c->src.len = ix->entry[2 * entry + 1];
-}
-
 /* Narrow c to inner chunk `entry` of the shard numbered `shard` at this level. */
 static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned level, uint64_t shard,
 		       uint64_t entry, struct chunk *c)
@@ -113,6 +103,7 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 	struct cache_key key = { z->owner, shard,
 				 (uint64_t)z->tag << 40 | 1 | (uint64_t)level << 36 };
 	struct cache *cache = z->env->cache;
+	const struct shard_index *ix;
 	struct cache_entry *e;
 	int r = cache_begin(cache, &key, &e);
 
@@ -122,8 +113,13 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 		r = index_fill(z, s, c, e);
 	else if (r == CACHE_BUSY)
 		r = cache_wait(cache, e);
-	if (r >= 0)
-		chunk_narrow(e->value, entry, c);
+	ix = e->value;
+	if (r >= 0 && ix->entry[2 * entry] == UINT64_MAX) {
+		kv_loc_release(&c->src.loc);
+	} else if (r >= 0) {
+		c->src.off += ix->entry[2 * entry];
+		c->src.len = ix->entry[2 * entry + 1];
+	}
 	cache_put(cache, e);
 	return MIN(r, 0);
 }
@@ -198,13 +194,8 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = chunk_descend(z, &c[i]);
-		if (r < 0) {
-			auto_buf where = { 0 };
-
-			r = io_why_bad(r, c[i].src.loc.file);
-			chunk_text(z, &c[i], &where);
-			err_at(r, "%s", buf_str(&where));
-		}
+		if (r < 0)
+			r = chunk_err(z, &c[i], io_why_bad(r, c[i].src.loc.file));
 	}
 	for (size_t i = 0; i < n && r < 0; i++)
 		kv_loc_release(&c[i].src.loc);
@@ -240,6 +231,14 @@ void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)
 	buf_add_str(out, "' (");
 	buf_add_shown(out, buf_span(&place));
 	buf_add_str(out, ")");
+}
+
+int chunk_err(struct zarr *z, const struct chunk *c, int code)
+{
+	auto_buf where = { 0 };
+
+	chunk_text(z, c, &where);
+	return err_at(code, "%s", buf_str(&where));
 }
 
 void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out)

@@ -71,7 +71,7 @@ int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, st
 		int r;
 
 		if (is_short ? piece_for(&f, piece, part, &e) : fetch_find(&f, piece, &e))
-			r = segments_add_pinned(g, e, fetch_bytes(e) + skip, part);
+			r = segments_add_pinned(g, e, chunk_cached(e) + skip, part);
 		else
 			r = segments_add_file(g, io_file_ref(f.file), f.off + off, part);
 		if (r < 0)
@@ -115,7 +115,7 @@ static int raw_copy_bytes(struct zarr *z, struct chunk *c, uint64_t off, size_t 
 		pin_near(z, c, off);
 		c->copied_end = off + n;
 		if (c->pin && c->pin_piece == piece) {
-			memcpy(p, fetch_bytes(c->pin) + skip, n);
+			memcpy(p, chunk_cached(c->pin) + skip, n);
 			atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
 			return 0;
 		}

@@ -39,14 +39,6 @@ bool chunk_is_remote(const struct zarr *z, struct chunk *c)
 	return rm->is_elsewhere(rm, z, object, &c->remote_rank);
 }
 
-static void set_index(const struct zarr *z, uint64_t number, uint64_t *index)
-{
-	for (unsigned i = z->meta.rank; i > 0; i--) {
-		index[i - 1] = number % z->leaf_grid[i - 1];
-		number /= z->leaf_grid[i - 1];
-	}
-}
-
 int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, void *p)
 {
 	struct strided s = { .have = z->meta.dtype, .want = z->meta.dtype };
@@ -61,7 +53,8 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 	    n % item)
 		return fail(-EINVAL, "bytes at %llu of chunk %llu do not exist",
 			    (unsigned long long)off, (unsigned long long)number);
-	set_index(z, number, c.index);
+	for (unsigned i = z->meta.rank; i-- > 0; number /= z->leaf_grid[i])
+		c.index[i] = number % z->leaf_grid[i];
 	r = chunk_open(z, &c, 1);
 	if (r < 0)
 		return r;

@@ -54,39 +54,30 @@ static void fetch_begin(const struct fetch *f, uint64_t piece, struct batch *b)
 	b->n++;
 }
 
-static int fetch_read_all(const struct fetch *f, struct batch *b)
-{
-	uint64_t cost = 0;
-	int r = 0;
-
-	for (size_t i = 0; i < b->n; i++) {
-		if (!b->block[i])
-			r = fail(-ENOMEM, "cannot allocate %zu bytes", b->req[i].n);
-		cost += b->req[i].n;
-	}
-	if (r < 0 || b->n == 0)
-		return r;
-	cost = budget_take_most(f->z->env->budget, cost);
-	r = io_run_exact(f->z->env->io, b->req, b->n);
-	budget_give(f->z->env->budget, cost);
-	return r;
-}
-
 void fetch_pieces(const struct fetch *f, uint64_t first, uint64_t last, bool is_guess)
 {
 	struct cache *cache = f->z->env->cache;
 	struct batch b = { 0 };
-	int r;
+	uint64_t cost = 0;
+	int r = 0;
 
 	for (uint64_t piece = first; piece <= last && b.n < FETCH_PIECES; piece++)
 		fetch_begin(f, piece, &b);
-	r = fetch_read_all(f, &b);
+	for (size_t i = 0; i < b.n; i++) {
+		if (!b.block[i])
+			r = fail(-ENOMEM, "cannot allocate %zu bytes", b.req[i].n);
+		cost += b.req[i].n;
+	}
+	if (r >= 0 && b.n) {
+		cost = budget_take_most(f->z->env->budget, cost);
+		r = io_run_exact(f->z->env->io, b.req, b.n);
+		budget_give(f->z->env->budget, cost);
+	}
 	for (size_t i = 0; i < b.n; i++) {
 		int filled = r < 0 ? r : chunk_fill_entry(f->z, b.e[i], b.block[i], b.req[i].n);
 
 		if (filled < 0) {
-			if (b.block[i])
-				block_free(b.block[i], b.req[i].n);
+			block_free(b.block[i], b.req[i].n);
 			cache_fail(cache, b.e[i], filled);
 		}
 		(is_guess && filled >= 0 ? cache_put_ahead : cache_put)(cache, b.e[i]);
@@ -110,9 +101,4 @@ bool fetch_find(const struct fetch *f, uint64_t piece, struct cache_entry **ret)
 	}
 	*ret = e;
 	return true;
-}
-
-const uint8_t *fetch_bytes(const struct cache_entry *e)
-{
-	return chunk_cached(e);
 }

@@ -36,10 +36,9 @@ struct cache_key fetch_key(const struct zarr *z, uint64_t number, enum fetch_kin
 /* Read pieces first to last, at most FETCH_PIECES, that are not there, into the cache. */
 void fetch_pieces(const struct fetch *f, uint64_t first, uint64_t last, bool is_guess);
 /*
- * True, with the piece pinned in *ret, if it is there or was in flight. fetch_bytes() gives the
+ * True, with the piece pinned in *ret, if it is there or was in flight. chunk_cached() gives the
  * bytes of such an entry.
  */
 bool fetch_find(const struct fetch *f, uint64_t piece, struct cache_entry **ret);
-const uint8_t *fetch_bytes(const struct cache_entry *e);
 
 #endif

@@ -28,43 +28,34 @@ static bool prefetch_is_there(const struct zarr *z, const struct cache_key *key)
 	return cache_has(z->env->cache, key, CACHE_READY_OR_BUSY);
 }
 
-/* Whether decoding the chunk takes no memory that readers need. */
-static bool prefetch_has_room(const struct zarr *z)
-{
-	return budget_has_room(z->env->budget, 2 * chunk_cost(z));
-}
-
-static void prefetch_chunk(struct prefetch *p)
-{
-	if (chunk_open(p->z, &p->c, 1) < 0) {
-		/* The reader of the chunk will meet and report the error. */
-		err_clear();
-		return;
-	}
-	if (p->c.mode == CHUNK_RAW && chunk_raw_is_fetched(p->z))
-		chunk_raw_ahead(p->z, &p->c, p->off, p->n, p->guess);
-	if (p->c.mode == CHUNK_REMOTE)
-		chunk_remote_ahead(p->z, &p->c, p->off, p->n);
-	if (p->c.mode == CHUNK_STREAM)
-		stream_ahead(p->c.stream, p->off / STREAM_PIECE_BYTES,
-			     (p->off + p->n - 1) / STREAM_PIECE_BYTES, p->guess);
-	if (p->c.mode == CHUNK_WHOLE && p->guess)
-		cache_put_ahead(p->z->env->cache, take(p->c.pin));
-	chunk_close(p->z, &p->c, 1);
-}
-
 static void prefetch_run(struct pool_job *job)
 {
 	struct prefetch *p = container_of(job, struct prefetch, job);
+	uint64_t first = p->off / STREAM_PIECE_BYTES,
+		 last = (p->off + p->n - 1) / STREAM_PIECE_BYTES;
 	struct cache_key whole = chunk_whole_key(p->z, p->c.number);
+	/* A guess takes no memory that readers need. */
+	bool may = !p->guess || (!zarr_guess_is_over(p->guess) &&
+				 budget_has_room(p->z->env->budget, 2 * chunk_cost(p->z)));
 
 	/*
 	 * The reader may have come first, and even be gone: using the chunk again would delay its
 	 * eviction.
 	 */
-	if (!prefetch_is_there(p->z, &whole) &&
-	    (!p->guess || (!zarr_guess_is_over(p->guess) && prefetch_has_room(p->z))))
-		prefetch_chunk(p);
+	if (!prefetch_is_there(p->z, &whole) && may) {
+		/* The reader of the chunk will meet and report the error. */
+		if (chunk_open(p->z, &p->c, 1) < 0)
+			err_clear();
+		if (p->c.mode == CHUNK_RAW && chunk_raw_is_fetched(p->z))
+			chunk_raw_ahead(p->z, &p->c, p->off, p->n, p->guess);
+		if (p->c.mode == CHUNK_REMOTE)
+			chunk_remote_ahead(p->z, &p->c, p->off, p->n);
+		if (p->c.mode == CHUNK_STREAM)
+			stream_ahead(p->c.stream, first, last, p->guess);
+		if (p->c.mode == CHUNK_WHOLE && p->guess)
+			cache_put_ahead(p->z->env->cache, take(p->c.pin));
+		chunk_close(p->z, &p->c, 1);
+	}
 	zarr_guess_unref(p->guess);
 	zarr_unref(p->z);
 	free(p);
@@ -143,12 +134,6 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 		post(z, &c, off, n, guess);
 }
 
-static struct cache_key key_of_piece(const struct zarr *z, uint64_t number, uint64_t piece)
-{
-	return z->leaf_raw ? fetch_key(z, number, FETCH_RAW, piece) :
-			     stream_piece_key(z, number, piece);
-}
-
 /* Drop pieces of the only chunk of a band. */
 static void pass_pieces(struct zarr *z, const struct band_range *b, uint64_t from, uint64_t to)
 {
@@ -157,7 +142,8 @@ static void pass_pieces(struct zarr *z, const struct band_range *b, uint64_t fro
 	for (; b->begin + piece * STREAM_PIECE_BYTES < b->end &&
 	       MIN(b->begin + (piece + 1) * STREAM_PIECE_BYTES, b->end) <= to;
 	     piece++) {
-		struct cache_key key = key_of_piece(z, b->number, piece);
+		struct cache_key key = z->leaf_raw ? fetch_key(z, b->number, FETCH_RAW, piece) :
+						     stream_piece_key(z, b->number, piece);
 
 		cache_drop_behind(z->env->cache, &key, 1);
 	}

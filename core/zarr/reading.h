@@ -49,17 +49,13 @@ uint64_t reading_part(const struct reading *rd, const struct grid_part *p, struc
 /* Put zeros (padding) or the fill value for all elements of a part; out has the whole box. */
 void reading_fill_part(const struct reading *rd, const struct grid_part *p, uint8_t *out);
 /*
- * Copy n elements of the view, from `first` on, to p, for many requests. The chunks are the first
- * ones that the cache evicts. The bytes of damaged chunks are undefined, and these are added to
- * found. Other errors end it.
+ * Copy n elements of the view, from `first` on, to p. found (may be NULL): for many requests. The
+ * chunks are the first ones that the cache evicts; the bytes of damaged ones are undefined, and
+ * these are added to found. Other errors end it. only (may be NULL): copy what is in these chunks,
+ * and leave the others of p as they are.
  */
-int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
-		 struct damage *found);
-/*
- * Copy those of these elements that are in the given chunks, and leave the others of p as they are.
- */
-int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
-		 const struct damage *only);
+int reading_elements(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n,
+		     uint8_t *p, struct damage *found, const struct damage *only);
 /* The fill value in the element type of the result. */
 void reading_fill_value(const struct reading *rd, uint8_t ret[LIMIT_ITEM_BYTES]);
 bool reading_fill_is_zero(const struct reading *rd);

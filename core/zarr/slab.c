@@ -153,10 +153,8 @@ static void content_free(void *value)
 {
 	struct content *v = value;
 
-	if (v)
-		block_free(v->p, v->n);
-	if (v)
-		free(v->damage.bits);
+	block_free(v->p, v->n);
+	free(v->damage.bits);
 	free(v);
 }
 
@@ -169,17 +167,17 @@ static int content_new(struct zarr *z, const struct slab *slab, struct content *
 	struct bands b;
 	int r;
 
+	if (!v)
+		return fail(-ENOMEM, "cannot allocate a slab");
 	bands_of(z, &b);
-	if (v)
-		*v = (struct content){
-			.n = n,
-			.p = block_alloc(n),
-			.damage = { band_at(&b, slab->begin).number * b.chunks, b.chunks, NULL },
-		};
+	v->n = n;
+	v->p = block_alloc(n);
+	v->damage = (struct damage){ band_at(&b, slab->begin).number * b.chunks, b.chunks, NULL };
 	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
 	zarr_view_whole(&z->meta, &whole);
-	r = v && v->p ? reading_pass(z, &whole, slab->begin / item, n / item, v->p, &v->damage) :
-			fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	r = !v->p ? fail(-ENOMEM, "cannot allocate %zu bytes", n) :
+		    reading_elements(z, &whole, slab->begin / item, n / item, v->p, &v->damage,
+				     NULL);
 	if (r < 0)
 		content_free(v);
 	else
@@ -195,7 +193,7 @@ static int content_new(struct zarr *z, const struct slab *slab, struct content *
 static int slab_fill(struct zarr *z, const struct slab *slab, struct cache_entry *e)
 {
 	size_t n = (size_t)(slab->end - slab->begin);
-	struct content *v;
+	struct content *v = NULL;
 	int r;
 
 	pthread_mutex_lock(&z->env->slab_lock);
@@ -206,28 +204,9 @@ static int slab_fill(struct zarr *z, const struct slab *slab, struct cache_entry
 			   block_size(n) + sizeof(*v) + (v->damage.bits ? v->damage.n / 8 : 0),
 			   content_free);
 	pthread_mutex_unlock(&z->env->slab_lock);
-	return r;
-}
-
-static int slab_open(struct zarr *z, const struct slab *slab, struct cache_entry **ret)
-{
-	struct cache_entry *e;
-	int r = cache_begin(z->env->cache, &slab->key, &e);
-
 	if (r < 0)
-		return r;
-	if (r == CACHE_MINE) {
-		r = slab_fill(z, slab, e);
-		if (r < 0)
-			cache_fail(z->env->cache, e, r);
-	} else {
-		r = r == CACHE_BUSY ? cache_wait(z->env->cache, e) : 0;
-	}
-	if (r < 0)
-		cache_put(z->env->cache, e);
-	else
-		*ret = e;
-	return r;
+		cache_fail(z->env->cache, e, r);
+	return MIN(r, 0);
 }
 
 /* The elements of a box of the view in the array, in C order; returns the byte of the first one. */
@@ -268,7 +247,17 @@ static int slab_copy(const struct slabs *s, const struct reading *rd, uint8_t *o
 		at = slab.end;
 		if (!strided_has(&copy, first, slab.begin, slab.end))
 			continue;
-		if (slab_open(z, &slab, &e) < 0) {
+		r = cache_begin(z->env->cache, &slab.key, &e);
+		if (r < 0) {
+			err_clear();
+			return 1;
+		}
+		if (r == CACHE_MINE)
+			r = slab_fill(z, &slab, e);
+		else if (r == CACHE_BUSY)
+			r = cache_wait(z->env->cache, e);
+		if (r < 0) {
+			cache_put(z->env->cache, e);
 			err_clear();
 			return 1;
 		}
@@ -276,7 +265,8 @@ static int slab_copy(const struct slabs *s, const struct reading *rd, uint8_t *o
 		/* A reference would keep the whole slab pinned until the answer is sent. */
 		strided_copy_window(&copy, first, content->p, slab.begin, slab.end, out);
 		if (content->damage.bits)
-			r = reading_only(z, rd->v, rd->box.at, rd->box.n, out, &content->damage);
+			r = reading_elements(z, rd->v, rd->box.at, rd->box.n, out, NULL,
+					     &content->damage);
 		cache_put(z->env->cache, e);
 	}
 	return r;

@@ -66,31 +66,16 @@ static void spill_begin(struct stream *s)
 	pthread_mutex_unlock(&s->table->lock);
 }
 
-/*
- * Write a piece to the spill file. If that fails, no more is written; pieces in it stay readable.
- */
-static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t n)
-{
-	struct io_req req = { .op = IO_WRITE,
-			      .file = s->spill,
-			      .p = (void *)(uintptr_t)p,
-			      .n = n,
-			      .off = piece * STREAM_PIECE_BYTES };
-
-	if (!s->spill || piece != s->spilled)
-		return false;
-	if (io_run(s->z->env->io, &req, 1) >= 0)
-		return true;
-	err_clear();
-	return false;
-}
-
 /* Decode the next piece. Called by the driver without the lock. */
 static int stream_decode_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
+	struct io_req req = { .op = IO_WRITE,
+			      .file = s->spill,
+			      .n = piece_size(s, piece),
+			      .off = piece * STREAM_PIECE_BYTES };
 	size_t n = piece_size(s, piece);
 	void *block;
-	bool spilled;
+	bool spilled = s->spill && piece == s->spilled;
 	int r = piece == 0 ? stream_decoder_open(s) : 0;
 
 	if (r < 0)
@@ -104,7 +89,12 @@ static int stream_decode_piece(struct stream *s, uint64_t piece, struct cache_en
 		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
-	spilled = spill_piece(s, piece, block, n);
+	/* If that fails, no more is written; pieces in the file stay readable. */
+	req.p = block;
+	if (spilled && io_run(s->z->env->io, &req, 1) < 0) {
+		err_clear();
+		spilled = false;
+	}
 	if (piece + 1 == s->pieces)
 		stream_decoder_close(s);
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_decoded, n, memory_order_relaxed);
@@ -285,14 +275,12 @@ static int stream_advance(struct stream *s, uint64_t piece, struct cache_entry *
 	return r < 0 ? r : *ret != NULL;
 }
 
-int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, size_t *ret_bytes)
+int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	struct cache_key key = stream_piece_key(s->z, s->number, piece);
 	struct cache_entry *e = NULL;
-	int r = 0;
+	int r = stream_blocks_refuse(s);
 
-	*ret_bytes = piece_size(s, piece);
-	r = stream_blocks_refuse(s);
 	while (r == 0) {
 		bool spilled, drove = false;
 
@@ -365,31 +353,11 @@ bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, ui
 	return true;
 }
 
-/*
- * Whether all was decoded, and the beginning is not in the cache any more: a guess for it decodes
- * it again, ahead of a reader's next pass. Called with the lock held.
- */
-static bool is_passed(const struct stream *s, uint64_t first)
-{
-	return first == 0 && s->pos == s->pieces && !s->spilled && !s->driving && !s->job_posted &&
-	       !stream_piece_is_there(s, 0);
-}
-
-/* A guess is useful only for a chunk that no reader has come to. Called with the lock held. */
-static bool may_guess(struct stream *s, struct zarr_guess *guess)
-{
-	if (!s->guess && (s->pos > 0 || s->driving || s->job_posted))
-		return false;
-	zarr_guess_unref(s->guess);
-	s->guess = zarr_guess_ref(guess);
-	return true;
-}
-
 void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
 {
 	struct pool *pool = s->z->env->pool;
 	uint64_t from = 0, to = 0;
-	bool post, hurry = false;
+	bool post, hurry = false, is_busy;
 	int r;
 
 	if (!pool || s->z->leaf->codecs.n == 0)
@@ -403,16 +371,25 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_g
 		return;
 	pthread_mutex_lock(&s->lock);
 	last = MIN(last, s->pieces - 1);
+	is_busy = s->driving || s->job_posted;
 	if (!guess) {
 		hurry = s->guess && s->job_posted;
 		reader_came(s);
-	} else if (is_passed(s, first)) {
+	} else if (first == 0 && s->pos == s->pieces && !s->spilled && !is_busy &&
+		   !stream_piece_is_there(s, 0)) {
+		/* All was decoded, and dropped since: this is for a reader's next pass. */
 		s->second_pass = true;
 		start_again(s, false);
 	}
 	/* Not when the decoder would only repeat pieces of the spill file. */
-	post = last >= s->pos && last >= s->spilled && !s->failed.code &&
-	       (!guess || may_guess(s, guess));
+	post = last >= s->pos && last >= s->spilled && !s->failed.code;
+	/* A guess is useful only for a chunk that no reader has come to. */
+	if (guess && !s->guess && (s->pos > 0 || is_busy))
+		post = false;
+	if (guess && post) {
+		zarr_guess_unref(s->guess);
+		s->guess = zarr_guess_ref(guess);
+	}
 	/*
 	 * The job may run before the reader, who would then find everything decoded and nothing
 	 * spilled.
@@ -423,7 +400,7 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_g
 		s->want = MAX(s->want, last);
 	if (post && stream_is_fetched(s))
 		to = stream_fetch_claim(s, last, &from);
-	post = post && !s->driving && !s->job_posted;
+	post = post && !is_busy;
 	s->job_posted |= post;
 	pthread_mutex_unlock(&s->lock);
 	/* Before the decoder, which takes what is under way. */

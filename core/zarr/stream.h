@@ -83,8 +83,8 @@ int stream_get(struct zarr *z, uint64_t number, struct chunk_source *src, struct
 struct stream *stream_find(struct zarr *z, uint64_t number);
 void stream_put(struct stream *s);
 
-/* Pin one piece. ret_bytes is its length; the last piece may be short. */
-int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, size_t *ret_bytes);
+/* Pin one piece. */
+int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret);
 /*
  * Let a job of the pool decode up to and including `last`, for a reader that is at `first`, or with
  * a guess for a reader that may come.

@@ -37,18 +37,6 @@ static int blocks_read_stored(void *arg, uint64_t off, size_t n, void *p)
 
 /* ---- the checksum of the value ---- */
 
-/* Compare the checksum of the whole value, for a stream that follows one that failed. */
-static int blocks_check_whole(const struct stream *s)
-{
-	uint8_t *room = block_alloc(STREAM_PIECE_BYTES);
-	int r = room ? kv_loc_check(&s->src.loc, room, STREAM_PIECE_BYTES) :
-		       fail(-ENOMEM, "cannot allocate %zu bytes", STREAM_PIECE_BYTES);
-
-	if (room)
-		block_free(room, STREAM_PIECE_BYTES);
-	return MIN(r, 0);
-}
-
 /* Allocate room for the checksums of all pieces, if the value has one to compare with. */
 static int sums_begin(struct stream *s)
 {
@@ -58,8 +46,15 @@ static int sums_begin(struct stream *s)
 
 	if (r <= 0)
 		return r;
-	if (s->suspect)
-		return blocks_check_whole(s);
+	/* A stream that follows one that failed compares the whole value. */
+	if (s->suspect) {
+		uint8_t *room = block_alloc(STREAM_PIECE_BYTES);
+
+		r = room ? kv_loc_check(&s->src.loc, room, STREAM_PIECE_BYTES) :
+			   fail(-ENOMEM, "cannot allocate %zu bytes", STREAM_PIECE_BYTES);
+		block_free(room, STREAM_PIECE_BYTES);
+		return r;
+	}
 	head = malloc(n);
 	s->sums = calloc(s->pieces, sizeof(*s->sums));
 	if (!head || !s->sums)
@@ -121,21 +116,6 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 
 /* ---- opening ---- */
 
-static int open_blocks(struct stream *s)
-{
-	int r = codec_blocks_open(&s->z->leaf->codecs, blocks_read_stored, s, s->src.len, s->bytes,
-				  &s->blocks);
-
-	if (r <= 0)
-		return r;
-	r = sums_begin(s);
-	if (r < 0) {
-		codec_blocks_close(take(s->blocks));
-		free(take(s->sums));
-	}
-	return r < 0 ? r : 1;
-}
-
 static void note_failure(struct stream *s, int code)
 {
 	if (code != -ENOMEM && s->src.loc.where == KV_FILE)
@@ -161,7 +141,16 @@ int stream_has_blocks(struct stream *s)
 	pthread_mutex_unlock(&s->lock);
 	if (way != WAY_UNKNOWN || r < 0)
 		return r < 0 ? r : way == WAY_BLOCKS;
-	r = open_blocks(s);
+	r = codec_blocks_open(&s->z->leaf->codecs, blocks_read_stored, s, s->src.len, s->bytes,
+			      &s->blocks);
+	if (r > 0) {
+		r = sums_begin(s);
+		if (r < 0) {
+			codec_blocks_close(take(s->blocks));
+			free(take(s->sums));
+		}
+		r = r < 0 ? r : 1;
+	}
 	if (r < 0)
 		note_failure(s, r);
 	pthread_mutex_lock(&s->lock);
@@ -206,8 +195,7 @@ static int blocks_decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 		r = codec_blocks_decode(s->blocks, piece * STREAM_PIECE_BYTES, n, in + FRONT, in_n,
 					out);
 	}
-	if (in)
-		block_free(in, FRONT + in_n);
+	block_free(in, FRONT + in_n);
 	budget_give(s->z->env->budget, cost);
 	if (r < 0)
 		return r;
@@ -223,25 +211,10 @@ static int blocks_decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 }
 
 /*
- * Record a failure that affects the whole chunk, before other threads learn about it: a thread that
- * decodes the piece once more must find it.
+ * Decode a piece that this thread began in the cache. A failure that affects the whole chunk is
+ * recorded before other threads learn about it: a thread that decodes the piece once more must find
+ * it.
  */
-static void fail_piece(struct stream *s, int code)
-{
-	if (code != -ERANGE)
-		note_failure(s, code);
-	pthread_mutex_lock(&s->lock);
-	if (code == -ERANGE)
-		s->way = WAY_IN_ORDER;
-	else if (code == -EBADMSG)
-		err_save(code, &s->failed);
-	pthread_mutex_unlock(&s->lock);
-	/* Any piece may be the damaged one, and would survive a repair in the cache. */
-	if (code == -EBADMSG)
-		cache_drop(s->z->env->cache, s->owner);
-}
-
-/* Decode a piece that this thread began in the cache. */
 static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 {
 	struct cache *cache = s->z->env->cache;
@@ -249,15 +222,24 @@ static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 	int r = block ? blocks_decode_piece(s, piece, block) :
 			fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 
-	if (r < 0) {
-		if (block)
-			block_free(block, STREAM_PIECE_BYTES);
-		fail_piece(s, r);
-		cache_fail(cache, e, r);
-		return r;
+	if (r >= 0) {
+		cache_fill(cache, e, block, STREAM_PIECE_BYTES, piece_free_full);
+		return 0;
 	}
-	cache_fill(cache, e, block, STREAM_PIECE_BYTES, piece_free_full);
-	return 0;
+	block_free(block, STREAM_PIECE_BYTES);
+	if (r != -ERANGE)
+		note_failure(s, r);
+	pthread_mutex_lock(&s->lock);
+	if (r == -ERANGE)
+		s->way = WAY_IN_ORDER;
+	else if (r == -EBADMSG)
+		err_save(r, &s->failed);
+	pthread_mutex_unlock(&s->lock);
+	/* Any piece may be the damaged one, and would survive a repair in the cache. */
+	if (r == -EBADMSG)
+		cache_drop(cache, s->owner);
+	cache_fail(cache, e, r);
+	return r;
 }
 
 int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)

@@ -49,17 +49,6 @@ static bool stream_is_remote(const struct stream *s)
 	return s->src.loc.where == KV_FILE && s->src.loc.file->key;
 }
 
-static size_t input_size_of(const struct stream *s)
-{
-	size_t n = STREAM_INPUT_BYTES, end;
-
-	chunk_source_has_end(&s->src, &end);
-	if (stream_is_remote(s))
-		n = MAX(n,
-			MIN(STREAM_REMOTE_BYTES, (size_t)budget_total(&s->table->decoders) / 16));
-	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->src.len + end));
-}
-
 /*
  * How much to read: from a server as much as is wanted, if that is known, else twice the previous
  * amount.
@@ -119,34 +108,36 @@ static int pull_input(void *arg, struct span *ret)
 
 /* ---- opening ---- */
 
-static uint64_t memory_of(const struct stream *s)
-{
-	bool holds = codec_stream_needs_before(s->decoder);
-
-	return codec_stream_memory(s->decoder) + s->input.size + (holds ? STREAM_PIECE_BYTES : 0);
-}
-
 /* Open a decoder at piece 0 with at most this much history. */
 static int decoder_try(struct stream *s, uint64_t window)
 {
+	uint64_t memory;
+	size_t n = STREAM_INPUT_BYTES, end;
 	int r;
 
 	stream_decoder_close(s);
 	s->filled = 0;
 	atomic_store(&s->input_at, 0);
 	stream_room_take(s, window);
-	s->input =
-		(struct chunk_input){ .src = &s->src, .size = input_size_of(s), .is_single = true };
-	s->input.buf = block_alloc(s->input.size);
+	chunk_source_has_end(&s->src, &end);
+	if (stream_is_remote(s))
+		n = MAX(n,
+			MIN(STREAM_REMOTE_BYTES, (size_t)budget_total(&s->table->decoders) / 16));
+	n = (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->src.len + end));
+	s->input = (struct chunk_input){ .src = &s->src, .size = n, .is_single = true };
+	s->input.buf = block_alloc(n);
 	r = !s->input.buf ?
 		    fail(-ENOMEM, "cannot allocate a decoder's input") :
 		    codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window,
 				      s->z->leaf_as_shown ? STREAM_PIECE_BYTES : 0, &s->decoder);
-	if (r < 0)
+	if (r < 0) {
 		stream_decoder_close(s);
-	else
-		stream_room_shrink(s, memory_of(s));
-	return r;
+		return r;
+	}
+	memory = codec_stream_memory(s->decoder) + n;
+	stream_room_shrink(s, memory + (codec_stream_needs_before(s->decoder) ? STREAM_PIECE_BYTES :
+										0));
+	return 0;
 }
 
 /*

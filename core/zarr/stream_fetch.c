@@ -8,6 +8,7 @@
  */
 #include "core/zarr/stream_impl.h"
 
+#include "core/zarr/chunk.h"
 #include "core/zarr/fetch.h"
 
 #define MARGIN ((uint64_t)1 * MiB) /* stored bytes beyond the estimate */
@@ -85,7 +86,7 @@ size_t stream_fetch_take(struct stream *s, uint64_t at, uint8_t *p, size_t n)
 
 		if (!fetch_find(&f, piece, &e))
 			break;
-		memcpy(p + got, fetch_bytes(e) + skip, part);
+		memcpy(p + got, chunk_cached(e) + skip, part);
 		cache_put(cache, e);
 		got += part;
 		if (skip + part == STREAM_PIECE_BYTES || at + got == f.len) {

@@ -13,19 +13,6 @@
 
 #define USERS_MAX 256 /* each uses a descriptor, of about a thousand that a process usually has */
 
-/* The least recently used stream that keeps a temporary file. Called with the table's lock held. */
-static struct stream **idle_stream(struct streams *t)
-{
-	struct stream **oldest = NULL;
-
-	/* A file of another user that is counted is not idle while a stream has it. */
-	for (struct stream **at = &t->first; *at; at = &(*at)->next)
-		if ((*at)->holds == 0 &&
-		    ((*at)->spill || ((*at)->src.loc.file && (*at)->src.loc.file->closed_arg == t)))
-			oldest = at;
-	return oldest;
-}
-
 static void user_remove(struct streams *t, struct streams_user *u)
 {
 	if (!u->at)
@@ -59,14 +46,21 @@ static struct io_file *idle_file(struct streams *t)
 
 bool stream_spill_reclaim(void *arg)
 {
-	struct stream *out = NULL, **idle;
+	struct stream *out = NULL, **idle = NULL;
 	struct io_file *file = NULL;
 	struct streams *t = arg;
 	bool freed;
 
 	pthread_mutex_lock(&t->lock);
+	/*
+	 * The least recently used stream that keeps a temporary file. A file of another user that
+	 * is counted is not idle while a stream has it.
+	 */
+	for (struct stream **at = &t->first; *at; at = &(*at)->next)
+		if ((*at)->holds == 0 &&
+		    ((*at)->spill || ((*at)->src.loc.file && (*at)->src.loc.file->closed_arg == t)))
+			idle = at;
 	/* Streams can be decoded again; computing a value again may cost more. */
-	idle = idle_stream(t);
 	if (idle)
 		stream_table_remove(t, idle, &out);
 	else

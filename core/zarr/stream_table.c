@@ -59,15 +59,12 @@ int streams_new(const struct streams_opts *opts, struct streams **ret)
 {
 	struct streams *t = calloc(1, sizeof(*t));
 
-	if (t && opts->spill_dir) {
+	if (t && opts->spill_dir)
 		t->spill_dir = strdup(opts->spill_dir);
-		if (!t->spill_dir) {
-			free(t);
-			t = NULL;
-		}
-	}
-	if (!t)
+	if (!t || (opts->spill_dir && !t->spill_dir)) {
+		free(t);
 		return fail(-ENOMEM, "cannot allocate the table of streams");
+	}
 	t->users_end = &t->users;
 	t->window_limit = opts->window_limit;
 	pthread_mutex_init(&t->lock, NULL);
@@ -189,17 +186,6 @@ static struct stream *stream_table_shrink(struct streams *t)
 	return out;
 }
 
-/*
- * A damaged chunk is not decoded again for each request, but a repair must be noticed: after a
- * second, a new stream replaces this one, with a file that is opened anew.
- */
-static bool is_outdated(const struct stream *s)
-{
-	int64_t at = atomic_load(&s->failed_at);
-
-	return at && clock_ns() - at > FAILED_NS;
-}
-
 static bool is_stream_of(const struct stream *s, const struct zarr *z, uint64_t number)
 {
 	return s->number == number && s->owner == z->owner && s->z->tag == z->tag;
@@ -215,13 +201,19 @@ static bool has_failed(const struct streams *t, const struct zarr *z, uint64_t n
 	return s;
 }
 
-/* Find a stream and move it to the front. Called with the table's lock held. */
+/*
+ * Find a stream and move it to the front. A damaged chunk is not decoded again for each request,
+ * but a repair must be noticed: after a second, a new stream replaces one that failed, with a file
+ * that is opened anew. Called with the table's lock held.
+ */
 static struct stream *stream_table_find(struct streams *t, const struct zarr *z, uint64_t number)
 {
 	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
 		struct stream *s = *at;
+		int64_t failed_at = atomic_load(&s->failed_at);
 
-		if (!is_stream_of(s, z, number) || is_outdated(s))
+		if (!is_stream_of(s, z, number) ||
+		    (failed_at && clock_ns() - failed_at > FAILED_NS))
 			continue;
 		*at = s->next;
 		s->next = t->first;

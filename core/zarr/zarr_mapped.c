@@ -6,25 +6,21 @@
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
 
-static int why_encoded(const struct zarr *z)
+/* Whether the array, wherever it is stored, has the elements of the view as they are shown. */
+static int check_elements(const struct zarr *z, const struct zarr_view *v)
 {
 	struct compression how;
 	auto_buf text = { 0 };
 
-	if (!compression_of(&z->leaf->codecs, &how) || how.kind == COMPRESSION_NONE)
-		return fail(-EOPNOTSUPP, "its chunks are encoded");
-	compression_print(&how, &text);
-	return fail(-EOPNOTSUPP, "it is compressed (%s)", buf_str(&text));
-}
-
-/* Whether the array, wherever it is stored, has the elements of the view as they are shown. */
-static int check_elements(const struct zarr *z, const struct zarr_view *v)
-{
 	if (v->dtype != z->meta.dtype)
 		return fail(-EOPNOTSUPP, "it is stored as %s, not as %s",
 			    dtype_info(z->meta.dtype)->name, dtype_info(v->dtype)->name);
-	if (z->leaf->codecs.n)
-		return why_encoded(z);
+	if (z->leaf->codecs.n) {
+		if (!compression_of(&z->leaf->codecs, &how) || how.kind == COMPRESSION_NONE)
+			return fail(-EOPNOTSUPP, "its chunks are encoded");
+		compression_print(&how, &text);
+		return fail(-EOPNOTSUPP, "it is compressed (%s)", buf_str(&text));
+	}
 	if (!z->leaf_as_shown)
 		return fail(-EOPNOTSUPP, "its elements are stored %s",
 			    z->leaf->big_endian ? "in the other order of bytes" : "in fewer bits");
@@ -53,20 +49,6 @@ static int find_chunk(const struct zarr *z, const struct zarr_view *v, uint64_t 
 		       fail(-EOPNOTSUPP, "it is stored in %llu chunks", (unsigned long long)chunks);
 }
 
-static void set_strides(const struct zarr *z, const struct zarr_view *v, struct zarr_mapped *m)
-{
-	unsigned rank = 0;
-
-	m->bytes = dtype_info(v->dtype)->size;
-	for (unsigned i = 0; i < v->rank; i++) {
-		uint64_t stride = v->axis[i].step * z->leaf_stride[i];
-
-		m->bytes += (v->axis[i].count - 1) * stride;
-		if (!v->axis[i].drop)
-			m->stride[rank++] = (int64_t)stride;
-	}
-}
-
 static int check_place(const struct zarr *z, const struct chunk *c, uint64_t off)
 {
 	size_t item = dtype_info(z->meta.dtype)->size, unit = MIN(item, sizeof(uint64_t));
@@ -88,8 +70,9 @@ static int check_place(const struct zarr *z, const struct chunk *c, uint64_t off
 
 int zarr_find_mapped(struct zarr *z, const struct zarr_view *v, struct zarr_mapped *ret)
 {
-	struct zarr_mapped m = { 0 };
+	struct zarr_mapped m = { .bytes = dtype_info(v->dtype)->size };
 	struct chunk c = { 0 };
+	unsigned rank = 0;
 	uint64_t at;
 	int r;
 
@@ -106,8 +89,14 @@ int zarr_find_mapped(struct zarr *z, const struct zarr_view *v, struct zarr_mapp
 	}
 	m.off = c.src.loc.off + c.src.off + at;
 	r = check_place(z, &c, m.off);
+	for (unsigned i = 0; i < v->rank; i++) {
+		uint64_t stride = v->axis[i].step * z->leaf_stride[i];
+
+		m.bytes += (v->axis[i].count - 1) * stride;
+		if (!v->axis[i].drop)
+			m.stride[rank++] = (int64_t)stride;
+	}
 	if (r >= 0) {
-		set_strides(z, v, &m);
 		m.file = io_file_ref(c.src.loc.file);
 		*ret = m;
 	}

@@ -24,16 +24,6 @@
 /* Larger arrays are not searched for holes, since one seek may have to visit all chunks. */
 #define SEEK_CHUNKS ((uint64_t)1 << 18)
 
-/* Whether the whole part is one run, in both answer and chunk; zeros, in the answer. */
-static bool part_is_run(const struct reading *rd, const struct grid_part *p)
-{
-	struct strided s;
-	int64_t to;
-
-	reading_part(rd, p, &s, &to);
-	return strided_is_run(&s);
-}
-
 /* ---- boxes by reference ---- */
 
 static int gather_fill(struct reading *rd, uint64_t n)
@@ -54,32 +44,23 @@ static int gather_fill(struct reading *rd, uint64_t n)
 	return segments_add_block(rd->g, block, bytes, bytes);
 }
 
-static int gather_part(struct reading *rd, const struct grid_part *p, struct chunk *c)
+/* Answer one part: copy it to out, the memory of the box; or by reference if that is NULL. */
+static int part_answer(struct reading *rd, const struct grid_part *p, struct chunk *c, uint8_t *out)
 {
 	uint64_t n = grid_part_elements(&rd->grid, p), at;
 	struct strided s;
 	int64_t to;
 
-	if (p->padding)
-		return segments_add_zero(rd->g, n * rd->out_item);
-	if (c->mode == CHUNK_FILL)
-		return gather_fill(rd, n);
-	at = reading_part(rd, p, &s, &to);
-	return chunk_gather(rd->z, c, at, n * rd->item, rd->g);
-}
-
-static int copy_part(struct reading *rd, const struct grid_part *p, struct chunk *c, uint8_t *out)
-{
-	struct strided s;
-	uint64_t at;
-	int64_t to;
-
 	if (p->padding || c->mode == CHUNK_FILL) {
+		if (!out)
+			return p->padding ? segments_add_zero(rd->g, n * rd->out_item) :
+					    gather_fill(rd, n);
 		reading_fill_part(rd, p, out);
 		return 0;
 	}
 	at = reading_part(rd, p, &s, &to);
-	return chunk_copy(rd->z, c, &s, at, out + to);
+	return out ? chunk_copy(rd->z, c, &s, at, out + to) :
+		     chunk_gather(rd->z, c, at, n * rd->item, rd->g);
 }
 
 /* ---- batches ---- */
@@ -87,29 +68,8 @@ static int copy_part(struct reading *rd, const struct grid_part *p, struct chunk
 struct batch {
 	struct grid_part part[BATCH_PARTS];
 	struct chunk chunk[BATCH_PARTS]; /* of the parts that are not padding, in order */
-	unsigned n, n_chunks;
+	unsigned n;
 };
-
-/* Open the chunks of parts [from, to); all parts of a box are in different chunks. */
-static int batch_open(struct reading *rd, bool by_reference, struct batch *b, unsigned from,
-		      unsigned to)
-{
-	b->n_chunks = 0;
-	for (unsigned i = from; i < to; i++) {
-		struct chunk *c = &b->chunk[b->n_chunks];
-		struct strided s;
-		int64_t place;
-
-		if (b->part[i].padding)
-			continue;
-		memcpy(c->index, b->part[i].chunk, sizeof(c->index));
-		reading_part(rd, &b->part[i], &s, &place);
-		c->in_runs = strided_run(&s) * rd->item >= RUN_BYTES || by_reference;
-		c->local = false;
-		b->n_chunks++;
-	}
-	return b->n_chunks ? chunk_open(rd->z, b->chunk, b->n_chunks) : 0;
-}
 
 /* The number of parts that the cache and the budget can hold at once. */
 static unsigned batch_limit(const struct reading *rd)
@@ -133,39 +93,58 @@ static bool box_is_runs(const struct reading *rd)
 {
 	uint64_t pin = MIN(rd->z->leaf->bytes, (uint64_t)STREAM_PIECE_BYTES), parts = 0;
 	struct grid_part p;
+	struct strided s;
+	int64_t to;
 
 	if (rd->v->dtype != rd->z->meta.dtype)
 		return false;
 	grid_part_first(&rd->grid, &rd->box, &p);
 	do {
 		parts++;
-		if (!part_is_run(rd, &p) ||
+		reading_part(rd, &p, &s, &to);
+		if (!strided_is_run(&s) ||
 		    (parts > 2 && (parts > REFER_PARTS || parts * pin > REFER_PINNED)))
 			return false;
 	} while (grid_part_next(&rd->grid, &rd->box, &p));
 	return !rd->g || rd->g->n + parts <= SEGMENTS_MAX;
 }
 
+/* Answer parts [from, to) of the batch; all parts of a box are in different chunks. */
 static int parts_answer(struct reading *rd, struct batch *b, unsigned from, unsigned to,
 			uint8_t *out)
 {
-	int r = batch_open(rd, out == NULL, b, from, to);
 	struct chunk *c = b->chunk;
+	unsigned n_chunks;
+	int r = 0;
 
+	for (unsigned i = from; i < to; i++) {
+		struct strided s;
+		int64_t place;
+
+		if (b->part[i].padding)
+			continue;
+		memcpy(c->index, b->part[i].chunk, sizeof(c->index));
+		reading_part(rd, &b->part[i], &s, &place);
+		c->in_runs = strided_run(&s) * rd->item >= RUN_BYTES || !out;
+		c->local = false;
+		c++;
+	}
+	n_chunks = (unsigned)(c - b->chunk);
+	if (n_chunks)
+		r = chunk_open(rd->z, b->chunk, n_chunks);
 	if (r < 0)
 		return r;
+	c = b->chunk;
 	for (unsigned i = from; i < to && r >= 0; i++) {
-		struct grid_part *p = &b->part[i];
-
-		r = out ? copy_part(rd, p, c, out) : gather_part(rd, p, c);
-		c += !p->padding;
+		r = part_answer(rd, &b->part[i], c, out);
+		c += !b->part[i].padding;
 	}
-	for (unsigned i = 0; i < b->n_chunks && rd->is_pass && !chunk_is_shared(rd->z); i++) {
+	for (unsigned i = 0; i < n_chunks && rd->is_pass && !chunk_is_shared(rd->z); i++) {
 		struct cache_key key = chunk_whole_key(rd->z, b->chunk[i].number);
 
 		cache_drop_behind(rd->z->env->cache, &key, 1);
 	}
-	chunk_close(rd->z, b->chunk, b->n_chunks);
+	chunk_close(rd->z, b->chunk, n_chunks);
 	return r;
 }
 
@@ -265,7 +244,7 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	size_t segments = g->n;
 	struct reading rd;
 	uint64_t first, last, at;
-	int r = 0;
+	int r;
 
 	assert(off <= v->bytes && n <= v->bytes - off);
 	if (n == 0)
@@ -274,7 +253,6 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	r = slab_read(z, v, off, n, g);
 	if (r <= 0)
 		return r;
-	r = 0;
 	b = malloc(sizeof(*b));
 	if (!b)
 		return fail(-ENOMEM, "cannot read '%s'", z->prefix);
@@ -282,67 +260,45 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	reading_init(&rd, z, v, g);
 	first = off / rd.out_item;
 	last = (off + n - 1) / rd.out_item;
-	for (at = first; at <= last && r >= 0;) {
+	for (at = first; at <= last; at += rd.box.n) {
 		reading_set_box(&rd, at, last - at + 1);
 		r = reading_answer_box(&rd, b);
-		at += rd.box.n;
+		if (r < 0)
+			return r;
 	}
-	if (r < 0)
-		return r;
 	reading_trim(g, segments, off - first * rd.out_item, (last + 1) * rd.out_item - (off + n));
 	return 0;
 }
 
-/* Copy n elements of the view, from `first` on, to p. */
-static int reading_copy_elements(struct reading *rd, uint64_t first, uint64_t n, uint8_t *p)
+int reading_elements(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n,
+		     uint8_t *p, struct damage *found, const struct damage *only)
 {
 	auto_free struct batch *b = malloc(sizeof(*b));
-	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", rd->z->prefix);
+	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", z->prefix);
+	struct reading rd;
 
-	while (n > 0 && r >= 0) {
-		reading_set_box(rd, first, n);
-		r = answer_box(rd, b, p);
-		p += rd->box.n * rd->out_item;
-		first += rd->box.n;
-		n -= rd->box.n;
+	reading_init(&rd, z, v, NULL);
+	rd.is_pass = found != NULL;
+	rd.found = found;
+	rd.only = only;
+	for (uint64_t at = first, end = first + n; at < end && r >= 0; at += rd.box.n) {
+		reading_set_box(&rd, at, end - at);
+		r = answer_box(&rd, b, p + (at - first) * rd.out_item);
 	}
 	return r;
-}
-
-int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
-		 struct damage *found)
-{
-	struct reading rd;
-
-	reading_init(&rd, z, v, NULL);
-	rd.is_pass = true;
-	rd.found = found;
-	return reading_copy_elements(&rd, first, n, p);
-}
-
-int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
-		 const struct damage *only)
-{
-	struct reading rd;
-
-	reading_init(&rd, z, v, NULL);
-	rd.only = only;
-	return reading_copy_elements(&rd, first, n, p);
 }
 
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)
 {
 	struct zarr_view whole;
-	struct segments g;
+	auto_segments g;
 	int r;
 
 	if (!v)
 		zarr_view_whole(&z->meta, &whole);
 	segments_init(&g, z->env->cache);
 	r = zarr_read(z, v ? v : &whole, off, n, &g);
-	r = r < 0 ? r : segments_copy(&g, p);
-	segments_release(&g);
-	return r;
+	return r < 0 ? r : segments_copy(&g, p);
 }
 
 void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n,
@@ -408,26 +364,23 @@ static int box_is_hole(struct reading *rd)
  */
 static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 {
-	uint64_t inner = 1, at = first, to_edge;
-	unsigned axis = rd->grid.rank;
+	const struct grid_axis *a = rd->grid.axis, *end = a + rd->grid.rank;
+	uint64_t inner = 1, at, position;
 
 	/* Leading axes of one position do not split anything. */
-	for (unsigned i = 0; i < rd->grid.rank && axis == rd->grid.rank; i++)
-		if (rd->grid.axis[i].count > 1)
-			axis = i;
-	if (axis == rd->grid.rank)
+	while (a < end && a->count <= 1)
+		a++;
+	if (a == end)
 		return 1;
-	for (unsigned i = axis + 1; i < rd->grid.rank; i++)
-		inner *= rd->grid.axis[i].count;
+	for (const struct grid_axis *b = a + 1; b < end; b++)
+		inner *= b->count;
 	at = first / inner;
+	position = a->start + a->step * at;
 	/* Everything after the stored elements is one hole. */
-	if (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at >= rd->grid.axis[axis].extent)
-		return rd->grid.axis[axis].count * inner - first;
-	to_edge = rd->grid.axis[axis].chunk -
-		  (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at) %
-			  rd->grid.axis[axis].chunk;
-	at += div_up(to_edge, rd->grid.axis[axis].step);
-	return MIN(at, rd->grid.axis[axis].count) * inner - first;
+	if (position >= a->extent)
+		return a->count * inner - first;
+	at += div_up(a->chunk - position % a->chunk, a->step);
+	return MIN(at, a->count) * inner - first;
 }
 
 /* Whether the view has few enough chunks to examine each. */

@@ -58,29 +58,22 @@ static uint64_t as_first(const struct zarr *z, uint64_t len)
 	return bytes;
 }
 
-static int stored_as_first(struct zarr *z, struct stored *ret)
-{
-	const uint64_t first[LIMIT_RANK] = { 0 };
-	struct kv_loc loc = { 0 };
-	int r = zarr_object_locate(z, first, &loc);
-
-	if (r < 0 || loc.where == KV_ABSENT)
-		return r;
-	ret->objects = zarr_meta_objects(&z->meta);
-	ret->bytes = as_first(z, loc.len);
-	kv_loc_release(&loc);
-	return 0;
-}
-
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects)
 {
+	const uint64_t first[LIMIT_RANK] = { 0 };
 	struct stored s = { .z = z };
+	struct kv_loc loc = { 0 };
 	int r = z->kv->no_list ?
-			stored_as_first(z, &s) :
+			zarr_object_locate(z, first, &loc) :
 			kv_list(z->kv, span_of(z->prefix, z->prefix_len), sums_add_stored, &s);
 
 	if (r < 0)
 		return r;
+	if (loc.where != KV_ABSENT) {
+		s.objects = zarr_meta_objects(&z->meta);
+		s.bytes = as_first(z, loc.len);
+		kv_loc_release(&loc);
+	}
 	*ret_bytes = s.bytes;
 	*ret_objects = s.objects;
 	return 0;
@@ -97,25 +90,22 @@ struct summing {
 	uint64_t unsummed;
 };
 
-/*
- * Examine each of the first ones, then those whose number is a power of two; in a store, where a
- * read takes a round trip, only the latter.
- */
-static bool is_looked_at(const struct summing *s, uint64_t number)
-{
-	return (number < LOOKED_AT && !s->z->env->in_store) || (number & (number - 1)) == 0;
-}
-
 /* Count one stored object, judged by its first chunk: one writer wrote all of it. */
 static int sums_add_object(void *arg, struct span key, uint64_t len)
 {
 	struct summing *s = arg;
 	struct chunk c = { 0 };
+	uint64_t number;
 	int r;
 
 	if (!zarr_chunk_key_parse(&s->z->meta, span_from(key, s->z->prefix_len), c.index))
 		return 0;
-	if (!is_looked_at(s, s->n++)) {
+	/*
+	 * Examine each of the first ones, then those whose number is a power of two; in a store,
+	 * where a read takes a round trip, only the latter.
+	 */
+	number = s->n++;
+	if ((number >= LOOKED_AT || s->z->env->in_store) && number & (number - 1)) {
 		s->unsummed += s->is_summed ? 0 : len;
 		return 0;
 	}
@@ -132,31 +122,24 @@ static int sums_add_object(void *arg, struct span key, uint64_t len)
 	return MIN(r, 0);
 }
 
-static int unsummed_as_first(struct zarr *z, bool has_nodes, uint64_t *ret)
-{
-	struct chunk c = { 0 };
-	int r = chunk_locate(z, &c, 1);
-
-	*ret = 0;
-	if (r < 0 || c.src.loc.where == KV_ABSENT)
-		return r;
-	r = chunk_is_summed(z, &c, has_nodes);
-	if (r == 0)
-		*ret = as_first(z, c.src.loc.len);
-	kv_loc_release(&c.src.loc);
-	return MIN(r, 0);
-}
-
 int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret)
 {
 	struct summing s = { .z = z, .has_nodes = has_nodes };
+	struct chunk c = { 0 };
 	int r;
 
-	if (z->kv->no_list)
-		return unsummed_as_first(z, has_nodes, ret);
-	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), sums_add_object, &s);
+	if (!z->kv->no_list) {
+		r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), sums_add_object, &s);
+		if (r >= 0)
+			*ret = s.unsummed;
+		return MIN(r, 0);
+	}
+	r = chunk_locate(z, &c, 1);
 	if (r < 0)
 		return r;
-	*ret = s.unsummed;
-	return 0;
+	r = c.src.loc.where == KV_ABSENT ? 1 : chunk_is_summed(z, &c, has_nodes);
+	if (r >= 0)
+		*ret = r == 0 ? as_first(z, c.src.loc.len) : 0;
+	kv_loc_release(&c.src.loc);
+	return MIN(r, 0);
 }
