@@ -68,8 +68,64 @@ static uint64_t job_bytes(const struct many_job *j)
 	return j->n ? j->n : j->src.loc.where == KV_FILE ? j->src.len : 0;
 }
 
-/* Take the next few jobs; false when none are left. */
-static bool batch_take(struct many *m, struct many_batch *b)
+static int batch_room(struct many_batch *b)
+{
+	size_t need = 0;
+
+	for (unsigned i = 0; i < b->n; i++)
+		if (b->work[i].how == MANY_WHOLE)
+			need += round_up(b->work[i].n, 64);
+	if (need <= b->n_buf)
+		return 0;
+	/* Chunks of one array differ by a few bytes, and the kernel clears each new block. */
+	need += need / 8;
+	block_free(take(b->buf), b->n_buf);
+	b->n_buf = 0;
+	b->buf = block_alloc(need);
+	if (!b->buf)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", need);
+	b->n_buf = need;
+	return 0;
+}
+
+/* Submit the reads of a batch; the thread continues meanwhile. */
+static void batch_submit(struct many *m, struct many_batch *b)
+{
+	size_t at = 0;
+	int r = batch_room(b);
+
+	if (r < 0) {
+		struct err_note why;
+
+		err_save(r, &why);
+		for (unsigned i = 0; i < b->n; i++) {
+			err_restore(&why);
+			many_fail_job(b->work[i].job, r);
+		}
+		b->n = 0;
+		return;
+	}
+	for (unsigned i = 0; i < b->n; i++) {
+		struct many_work *k = &b->work[i];
+		const struct many_job *j = k->job;
+		uint8_t *to = k->to + j->from;
+
+		if (!k->n || k->how == MANY_THROUGH)
+			continue;
+		if (k->how == MANY_WHOLE) {
+			k->in = to = b->buf + at;
+			at += round_up(k->n, 64);
+		}
+		k->req = (int)b->n_req;
+		b->req[b->n_req++] = (struct io_req){
+			.op = IO_READ, .file = j->src.loc.file, .p = to, .n = k->n, .off = k->off
+		};
+	}
+	io_submit(m->env->io, b->req, b->n_req);
+}
+
+/* Take the next few jobs, and submit their reads; false when none are left. */
+static bool batch_begin(struct many *m, struct many_batch *b)
 {
 	uint64_t bytes = 0;
 	size_t first, n = 0;
@@ -91,67 +147,9 @@ static bool batch_take(struct many *m, struct many_batch *b)
 	for (size_t i = 0; i < n; i++)
 		if (!many_job_is_off(m->order[first + i]))
 			many_work_init(m, m->order[first + i], &b->work[b->n++]);
+	if (n)
+		batch_submit(m, b);
 	return n > 0;
-}
-
-static int batch_room(struct many_batch *b)
-{
-	size_t need = 0;
-
-	for (unsigned i = 0; i < b->n; i++)
-		if (b->work[i].how == MANY_WHOLE)
-			need += round_up(b->work[i].n, 64);
-	if (need <= b->n_buf)
-		return 0;
-	/* Chunks of one array differ by a few bytes, and the kernel clears each new block. */
-	need += need / 8;
-	block_free(take(b->buf), b->n_buf);
-	b->n_buf = 0;
-	b->buf = block_alloc(need);
-	if (!b->buf)
-		return fail(-ENOMEM, "cannot allocate %zu bytes", need);
-	b->n_buf = need;
-	return 0;
-}
-
-static void batch_fail(struct many_batch *b, int r)
-{
-	struct err_note why;
-
-	err_save(r, &why);
-	for (unsigned i = 0; i < b->n; i++) {
-		err_restore(&why);
-		many_fail_job(b->work[i].job, r);
-	}
-	b->n = 0;
-}
-
-/* Submit the reads of a batch; the thread continues meanwhile. */
-static void batch_submit(struct many *m, struct many_batch *b)
-{
-	size_t at = 0;
-	int r = batch_room(b);
-
-	for (unsigned i = 0; i < b->n && r >= 0; i++) {
-		struct many_work *k = &b->work[i];
-		const struct many_job *j = k->job;
-		uint8_t *to = k->to + j->from;
-
-		if (!k->n || k->how == MANY_THROUGH)
-			continue;
-		if (k->how == MANY_WHOLE) {
-			k->in = to = b->buf + at;
-			at += round_up(k->n, 64);
-		}
-		k->req = (int)b->n_req;
-		b->req[b->n_req++] = (struct io_req){
-			.op = IO_READ, .file = j->src.loc.file, .p = to, .n = k->n, .off = k->off
-		};
-	}
-	if (r < 0)
-		batch_fail(b, r);
-	else
-		io_submit(m->env->io, b->req, b->n_req);
 }
 
 int many_read_result(const struct io_req *q, const struct err_note *why)
@@ -201,36 +199,25 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 
 /* ---- threads ---- */
 
-/* Near the end each thread has one batch only, so that none gets two while another gets none. */
-static bool look_ahead(struct many *m)
-{
-	bool much;
-
-	pthread_mutex_lock(&m->lock);
-	much = m->left > 2 * m->workers * m->batch_bytes;
-	pthread_mutex_unlock(&m->lock);
-	return much;
-}
-
 static void many_run_worker(struct many_worker *w)
 {
 	struct many *m = w->many;
 	struct many_batch *now = w->batch[0], *next = w->batch[1];
-	bool has_now = batch_take(m, now), has_next;
+	bool has_now = batch_begin(m, now);
 
-	if (has_now)
-		batch_submit(m, now);
 	while (has_now) {
-		has_next = look_ahead(m) && batch_take(m, next);
-		if (has_next)
-			batch_submit(m, next);
+		bool has_next;
+
+		/*
+		 * Near the end each thread has one batch only, so that none gets two while another
+		 * gets none.
+		 */
+		pthread_mutex_lock(&m->lock);
+		has_next = m->left > 2 * m->workers * m->batch_bytes;
+		pthread_mutex_unlock(&m->lock);
+		has_next = has_next && batch_begin(m, next);
 		batch_run(w, now);
-		if (!has_next) {
-			has_next = batch_take(m, next);
-			if (has_next)
-				batch_submit(m, next);
-		}
-		has_now = has_next;
+		has_now = has_next || batch_begin(m, next);
 		next = now;
 		now = now == w->batch[0] ? w->batch[1] : w->batch[0];
 	}
@@ -246,30 +233,6 @@ static void work_posted(struct pool_job *job)
 	w->ended = true;
 	pthread_cond_signal(&m->ended);
 	pthread_mutex_unlock(&m->lock);
-}
-
-static void worker_free(struct many_worker *w)
-{
-	for (unsigned i = 0; i < ARRAY_LEN(w->batch); i++) {
-		if (w->batch[i])
-			block_free(w->batch[i]->buf, w->batch[i]->n_buf);
-		free(w->batch[i]);
-	}
-	block_free(w->scratch, w->n_scratch);
-}
-
-static int worker_init(struct many *m, struct many_worker *w)
-{
-	w->many = m;
-	w->job.run = work_posted;
-	for (unsigned i = 0; i < ARRAY_LEN(w->batch); i++) {
-		w->batch[i] = malloc(sizeof(*w->batch[i]));
-		if (!w->batch[i])
-			return fail(-ENOMEM, "cannot begin to read");
-		w->batch[i]->buf = NULL;
-		w->batch[i]->n_buf = 0;
-	}
-	return 0;
 }
 
 static void many_wait_all(struct many *m, struct many_worker *w)
@@ -290,20 +253,36 @@ static void many_wait_all(struct many *m, struct many_worker *w)
 static int run_workers(struct many *m)
 {
 	auto_free struct many_worker *w = calloc(m->workers, sizeof(*w));
-	int r = w ? 0 : fail(-ENOMEM, "cannot begin to read");
+	bool has_all = w;
 
-	for (unsigned i = 0; i < m->workers && r >= 0; i++)
-		r = worker_init(m, &w[i]);
-	if (r >= 0) {
+	for (unsigned i = 0; w && i < 2 * m->workers; i++) {
+		struct many_batch *b = malloc(sizeof(*b));
+
+		w[i / 2].many = m;
+		w[i / 2].job.run = work_posted;
+		w[i / 2].batch[i % 2] = b;
+		has_all &= b != NULL;
+		if (b) {
+			b->buf = NULL;
+			b->n_buf = 0;
+		}
+	}
+	if (has_all) {
 		w[0].is_caller = true;
 		for (unsigned i = 1; i < m->workers; i++)
 			pool_post(m->pool, &w[i].job);
 		many_run_worker(&w[0]);
 		many_wait_all(m, w);
 	}
-	for (unsigned i = 0; w && i < m->workers; i++)
-		worker_free(&w[i]);
-	return r;
+	for (unsigned i = 0; w && i < m->workers; i++) {
+		for (unsigned k = 0; k < ARRAY_LEN(w[i].batch); k++) {
+			if (w[i].batch[k])
+				block_free(w[i].batch[k]->buf, w[i].batch[k]->n_buf);
+			free(w[i].batch[k]);
+		}
+		block_free(w[i].scratch, w[i].n_scratch);
+	}
+	return has_all ? 0 : fail(-ENOMEM, "cannot begin to read");
 }
 
 /* ---- a round ---- */
@@ -333,41 +312,36 @@ static bool is_twin(const struct many_job *a, const struct many_job *b)
 	       a->src.len == b->src.len;
 }
 
-/* Of jobs of one chunk only the first stays in the list, which is sorted. */
-static void join_twins(struct many *m)
-{
-	struct many_job *last = NULL;
-	size_t n = 0;
-
-	for (size_t i = 0; i < m->n_jobs; i++) {
-		struct many_job *j = m->order[i];
-
-		if (last && is_twin(last, j))
-			last->twin = j;
-		else
-			m->order[n++] = j;
-		last = j;
-	}
-	m->n_jobs = n;
-}
-
+/* List the round's jobs by place; those of one chunk are joined as twins of the first. */
 static int many_collect(struct many *m, struct many_target **active, size_t n)
 {
+	struct many_job *last = NULL;
+	size_t all = 0, n_chunks = 0;
+
 	m->n_jobs = m->next = 0;
 	m->left = 0;
 	for (size_t i = 0; i < n; i++)
-		m->n_jobs += active[i]->n_jobs;
+		all += active[i]->n_jobs;
 	free(m->order);
-	m->order = malloc((m->n_jobs + 1) * sizeof(struct many_job *));
+	m->order = malloc((all + 1) * sizeof(struct many_job *));
 	if (!m->order)
-		return fail(-ENOMEM, "cannot list %zu chunks", m->n_jobs);
+		return fail(-ENOMEM, "cannot list %zu chunks", all);
 	for (size_t i = 0, at = 0; i < n; i++)
 		for (size_t k = 0; k < active[i]->n_jobs; k++)
 			m->order[at++] = &active[i]->job[k];
-	qsort(m->order, m->n_jobs, sizeof(struct many_job *), many_by_place);
-	join_twins(m);
-	for (size_t i = 0; i < m->n_jobs; i++)
-		m->left += job_bytes(m->order[i]);
+	qsort(m->order, all, sizeof(struct many_job *), many_by_place);
+	for (size_t i = 0; i < all; i++) {
+		struct many_job *j = m->order[i];
+
+		if (last && is_twin(last, j)) {
+			last->twin = j;
+		} else {
+			m->order[n_chunks++] = j;
+			m->left += job_bytes(j);
+		}
+		last = j;
+	}
+	m->n_jobs = n_chunks;
 	return 0;
 }
 
@@ -396,24 +370,18 @@ static uint64_t many_measure(struct many *m)
 	return MIN(MIN(total, all), m->workers * (2 * m->batch_bytes + MIN(most, m->big_bytes)));
 }
 
-/* Wait for the budget, and report progress meanwhile. */
-static void take_budget(struct many *m, uint64_t n)
-{
-	while (!atomic_load(&m->stop) && !budget_try(m->env->budget, n)) {
-		usleep(1000);
-		many_report_progress(m);
-	}
-}
-
 static int run_round(struct many *m, struct many_target **active, size_t n)
 {
 	uint64_t budget;
-	int r = many_collect(m, active, n), failed;
+	int r = many_collect(m, active, n);
 
 	if (r < 0 || !m->n_jobs)
 		return r;
 	budget = many_measure(m);
-	take_budget(m, budget);
+	while (!atomic_load(&m->stop) && !budget_try(m->env->budget, budget)) {
+		usleep(1000);
+		many_report_progress(m);
+	}
 	if (atomic_load(&m->stop))
 		return 0;
 	trace(TRACE_ZARR, "read %zu chunks by %u threads", m->n_jobs, m->workers);
@@ -422,6 +390,7 @@ static int run_round(struct many *m, struct many_target **active, size_t n)
 	for (size_t i = 0; i < m->n_jobs && r >= 0; i++) {
 		struct many_job *j = m->order[i];
 		struct many_work k;
+		int failed;
 
 		if (many_job_is_off(j))
 			continue;

@@ -19,12 +19,10 @@
 int many_at(const struct many_job *job, int r)
 {
 	struct chunk c = { .src.loc.where = KV_ABSENT };
-	auto_buf where = { 0 };
 	struct grid_part p;
 
 	many_part(job->t, job->number, c.index, &p);
-	chunk_text(job->t->r.z, &c, &where);
-	return err_at(r, "%s", buf_str(&where));
+	return chunk_err(job->t->r.z, &c, r);
 }
 
 /* ---- deciding how ---- */

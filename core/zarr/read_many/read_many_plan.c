@@ -23,24 +23,19 @@ void read_target_set_order(struct read_target *t)
 
 /* ---- the part of one chunk ---- */
 
-static void part_axis(const struct grid_axis *a, uint64_t chunk, uint64_t *lo, uint64_t *hi,
-		      uint64_t *from)
-{
-	uint64_t begin = chunk * a->chunk, end = MIN(begin + a->chunk, a->extent);
-
-	*lo = begin > a->start ? div_up(begin - a->start, a->step) : 0;
-	*hi = MIN(a->count, end > a->start ? div_up(end - a->start, a->step) : 0);
-	*from = a->start + a->step * *lo - begin;
-}
-
 void many_part(const struct many_target *t, uint64_t number, uint64_t *ret_index,
 	       struct grid_part *ret)
 {
-	for (unsigned i = t->rd.grid.rank; i > 0; i--) {
-		ret->chunk[i - 1] = number % t->r.z->leaf_grid[i - 1];
-		number /= t->r.z->leaf_grid[i - 1];
-		part_axis(&t->rd.grid.axis[i - 1], ret->chunk[i - 1], &ret->lo[i - 1],
-			  &ret->hi[i - 1], &ret->from[i - 1]);
+	for (unsigned i = t->rd.grid.rank; i-- > 0;) {
+		const struct grid_axis *a = &t->rd.grid.axis[i];
+		uint64_t chunk = number % t->r.z->leaf_grid[i];
+		uint64_t begin = chunk * a->chunk, end = MIN(begin + a->chunk, a->extent);
+
+		number /= t->r.z->leaf_grid[i];
+		ret->chunk[i] = chunk;
+		ret->lo[i] = begin > a->start ? div_up(begin - a->start, a->step) : 0;
+		ret->hi[i] = MIN(a->count, end > a->start ? div_up(end - a->start, a->step) : 0);
+		ret->from[i] = a->start + a->step * ret->lo[i] - begin;
 	}
 	ret->padding = false;
 	if (ret_index)
@@ -48,16 +43,6 @@ void many_part(const struct many_target *t, uint64_t number, uint64_t *ret_index
 }
 
 /* ---- jobs ---- */
-
-static struct many_job *add_job(struct many_target *t)
-{
-	if (!array_reserve(t->job, t->cap_jobs, t->n_jobs + 1)) {
-		fail(-ENOMEM, "cannot list %zu chunks", t->n_jobs + 1);
-		return NULL;
-	}
-	t->job[t->n_jobs] = (struct many_job){ .t = t };
-	return &t->job[t->n_jobs++];
-}
 
 /* The size of a chunk's run of stored elements, if it can be read by ranges; else 0. */
 static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
@@ -97,22 +82,17 @@ static int many_add_chunk(struct many_target *t, struct chunk *c)
 
 	/* A stored size beyond that is not read at all. */
 	if ((!z->leaf->codecs.n || !chunk_is_streamed(z)) &&
-	    chunk_source_check_size(z, &c->src) < 0) {
-		auto_buf where = { 0 };
-
-		chunk_text(z, c, &where);
-		return err_at(-EUCLEAN, "%s", buf_str(&where));
-	}
+	    chunk_source_check_size(z, &c->src) < 0)
+		return chunk_err(z, c, -EUCLEAN);
 	if (c->src.loc.where == KV_INLINE)
 		atomic_fetch_add(&t->many->in_hand, c->src.loc.len);
 	many_part(t, c->number, NULL, &p);
 	bytes = raw_run(t, c, &p);
 	do {
-		j = add_job(t);
-		if (!j)
-			return -ENOMEM;
-		j->number = c->number;
-		j->src = c->src;
+		if (!array_reserve(t->job, t->cap_jobs, t->n_jobs + 1))
+			return fail(-ENOMEM, "cannot list %zu chunks", t->n_jobs + 1);
+		j = &t->job[t->n_jobs++];
+		*j = (struct many_job){ .t = t, .number = c->number, .src = c->src };
 		if (bytes <= RAW_RANGE) {
 			c->src.loc = (struct kv_loc){ 0 };
 			return 0;
@@ -123,21 +103,6 @@ static int many_add_chunk(struct many_target *t, struct chunk *c)
 		from += j->n;
 	} while (from < bytes);
 	return 0;
-}
-
-static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
-{
-	int r = n ? chunk_locate(t->r.z, c, n) : 0;
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		if (r == 0 && c[i].src.loc.where == KV_ABSENT)
-			r = chunk_missing(t->r.z, &c[i]);
-		r = r < 0 ? r : many_add_chunk(t, &c[i]);
-		kv_loc_release(&c[i].src.loc);
-	}
-	return r;
 }
 
 /*
@@ -170,7 +135,13 @@ static int plan_more(struct many_target *t)
 			}
 			t->more = grid_part_next(&t->rd.grid, &t->rd.box, &t->next);
 		}
-		r = add_chunks(t, c, n);
+		r = n ? chunk_locate(t->r.z, c, n) : 0;
+		for (size_t i = 0; i < n; i++) {
+			if (r >= 0 && c[i].src.loc.where == KV_ABSENT)
+				r = chunk_missing(t->r.z, &c[i]);
+			r = r < 0 ? r : many_add_chunk(t, &c[i]);
+			kv_loc_release(&c[i].src.loc);
+		}
 		io_files_unreserve(most);
 	}
 	return r;
