@@ -108,53 +108,35 @@ static int read_run(void *arg, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
-static int put_chunk(struct write_env *we, const struct chunk_place *c, bool is_plain)
-{
-	const struct zarr *z = c->a->z;
-	auto_buf object = { .in_block = true }, key = { 0 };
-	struct span stored = span_of(c->p, z->leaf->bytes);
-	uint8_t *copy = NULL;
-	int r = zarr_chunk_key(&z->meta, c->chunk, &key);
-
-	if (r < 0)
-		return r;
-	if (!chunk_is_there(c)) {
-		copy = block_alloc(z->leaf->bytes);
-		if (!copy)
-			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
-				    (unsigned long long)z->leaf->bytes);
-		if (!c->is_full)
-			encode_fill(z, copy);
-		strided_copy(&c->elements, c->p, copy);
-		stored.p = copy;
-	}
-	r = encode_check(z, stored.p, stored.n);
-	if (r >= 0 && !is_plain) {
-		r = encode_chunk(we, z, stored.p, &object);
-		stored = buf_span(&object);
-	}
-	r = r < 0 ? r : kv_put(c->a->kv, buf_span(&key), stored);
-	block_free(copy, z->leaf->bytes);
-	return r;
-}
-
 static int write_chunk(struct write_env *we, const struct chunk_place *c)
 {
 	const struct zarr *z = c->a->z;
-	bool is_plain = encode_is_plain(z), in_pieces = codec_writes_pieces(&z->leaf->codecs);
+	bool in_pieces = codec_writes_pieces(&z->leaf->codecs);
 	uint64_t cost = chunk_is_there(c) ? 0 : z->leaf->bytes;
+	uint8_t *copy = NULL;
 	int r = write_env_check(we);
 
 	if (r < 0)
 		return r;
-	if (!is_plain)
+	if (!encode_is_plain(z))
 		cost += z->leaf->bytes + ENCODED_MORE;
 	if (!in_pieces)
 		cost += MIN(4 * z->leaf->bytes, CODEC_BESIDE);
 	if (in_pieces && cost > budget_total(we->budget))
 		return encode_long_chunk(we, c->a->kv, z, c->chunk, read_run, (void *)c);
 	cost = budget_take_most(we->budget, cost);
-	r = put_chunk(we, c, is_plain);
+	if (!chunk_is_there(c)) {
+		copy = block_alloc(z->leaf->bytes);
+		if (!copy)
+			r = fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
+				 (unsigned long long)z->leaf->bytes);
+		if (copy && !c->is_full)
+			encode_fill(z, copy);
+		if (copy)
+			strided_copy(&c->elements, c->p, copy);
+	}
+	r = r < 0 ? r : encode_put(we, c->a->kv, z, c->chunk, copy ? copy : c->p, NULL);
+	block_free(copy, z->leaf->bytes);
 	budget_give(we->budget, cost);
 	return r;
 }

@@ -92,7 +92,6 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 static int put_absent(struct copying *y, struct span key)
 {
 	uint64_t n = y->to->leaf->bytes;
-	size_t item = dtype_info(y->to->meta.dtype)->size;
 	uint8_t *bytes;
 	int r;
 
@@ -109,8 +108,7 @@ static int put_absent(struct copying *y, struct span key)
 		if (!bytes)
 			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
 				    (unsigned long long)n);
-		for (uint64_t at = 0; at < n; at += item)
-			memcpy(bytes + at, y->to->meta.fill, item);
+		encode_fill(y->to, bytes);
 		r = encode_chunk(y->we, y->to, bytes, &y->fill_object);
 		block_free(bytes, n);
 		if (r < 0)
@@ -127,31 +125,16 @@ static int copy_put_chunk(struct copying *y, struct chunk *c)
 	if (r >= 0)
 		r = c->src.loc.where == KV_ABSENT ? put_absent(y, buf_span(&key)) :
 						    put_stored(y, c, buf_span(&key));
-	if (r < 0) {
-		auto_buf name = { 0 };
-
-		chunk_text(y->from, c, &name);
-		return err_at(r, "%.*s", SPAN_ARG(buf_span(&name)));
-	}
+	if (r < 0)
+		return chunk_err(y->from, c, r);
 	atomic_fetch_add_explicit(&y->we->copied_chunks, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&y->we->copied_bytes, c->src.len, memory_order_relaxed);
 	return 0;
 }
 
-/* Advance to the next chunk in C order; false after the last. */
-static bool copy_advance(const struct zarr *z, uint64_t *index)
-{
-	for (unsigned i = z->meta.rank; i > 0; i--) {
-		if (++index[i - 1] < z->leaf_grid[i - 1])
-			return true;
-		index[i - 1] = 0;
-	}
-	return false;
-}
-
 static int copy_all(struct copying *y)
 {
-	struct chunk *batch = calloc(BATCH, sizeof(*batch));
+	auto_free struct chunk *batch = calloc(BATCH, sizeof(*batch));
 	uint64_t index[LIMIT_RANK] = { 0 };
 	bool more = y->from->meta.n_elements > 0;
 	int r = batch ? 0 : fail(-ENOMEM, "cannot copy chunks");
@@ -163,7 +146,12 @@ static int copy_all(struct copying *y)
 		for (; more && n < BATCH; n++) {
 			memcpy(batch[n].index, index, sizeof(index));
 			chunk_number(y->from, &batch[n]);
-			more = copy_advance(y->from, index);
+			more = false;
+			for (unsigned i = y->from->meta.rank; i-- > 0 && !more;) {
+				more = ++index[i] < y->from->leaf_grid[i];
+				if (!more)
+					index[i] = 0;
+			}
 		}
 		r = chunk_locate(y->from, batch, n);
 		for (size_t i = 0; i < n && r >= 0; i++) {
@@ -173,7 +161,6 @@ static int copy_all(struct copying *y)
 		for (size_t i = 0; i < n; i++)
 			kv_loc_release(&batch[i].src.loc);
 	}
-	free(batch);
 	return r;
 }
 

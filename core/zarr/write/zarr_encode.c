@@ -153,6 +153,27 @@ int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t
 	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
 }
 
+int encode_put(const struct write_env *we, struct kv *kv, const struct zarr *z,
+	       const uint64_t *chunk, const uint8_t *bytes, size_t *ret_stored)
+{
+	auto_buf object = { .in_block = true }, key = { 0 };
+	struct span stored = span_of(bytes, z->leaf->bytes);
+	int r = encode_check(z, stored.p, stored.n);
+
+	if (r < 0)
+		return r;
+	r = zarr_chunk_key(&z->meta, chunk, &key);
+	if (r < 0)
+		return r;
+	if (!encode_is_plain(z)) {
+		r = encode_chunk(we, z, bytes, &object);
+		stored = buf_span(&object);
+	}
+	if (ret_stored)
+		*ret_stored = stored.n;
+	return r < 0 ? r : kv_put(kv, buf_span(&key), stored);
+}
+
 /* One band while its chunks are encoded; each task has a copy. */
 struct encoding {
 	struct write_env *we;
@@ -214,39 +235,31 @@ static bool is_fill(const struct zarr *z, const uint8_t *p)
 
 static int encode_put_chunk(struct encoding *e)
 {
-	const struct zarr_meta *m = &e->z->meta;
-	bool whole = e->plan->band_is_chunk && (m->rank == 0 || e->rows == e->plan->rows);
-	auto_buf object = { .in_block = true }, key = { 0 };
+	const struct zarr *z = e->z;
+	bool whole = e->plan->band_is_chunk && (z->meta.rank == 0 || e->rows == e->plan->rows);
 	uint8_t *copy = NULL;
-	struct span stored;
+	size_t stored;
 	int r;
 
 	if (!whole) {
-		copy = block_alloc(e->z->leaf->bytes);
+		copy = block_alloc(z->leaf->bytes);
 		if (!copy)
 			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
-				    (unsigned long long)e->z->leaf->bytes);
+				    (unsigned long long)z->leaf->bytes);
 		encode_cut_chunk(e, copy);
 	}
-	if (e->plan->omit_fill && is_fill(e->z, copy ? copy : e->bytes)) {
-		block_free(copy, e->z->leaf->bytes);
+	if (e->plan->omit_fill && is_fill(z, copy ? copy : e->bytes)) {
+		block_free(copy, z->leaf->bytes);
 		return 0;
 	}
-	trace(TRACE_CODEC, "encode %llu", (unsigned long long)e->z->leaf->bytes);
-	stored = span_of(copy ? copy : e->bytes, e->z->leaf->bytes);
-	r = encode_check(e->z, stored.p, stored.n);
-	r = r < 0 ? r : zarr_chunk_key(m, e->chunk, &key);
-	if (r >= 0 && !encode_is_plain(e->z)) {
-		r = encode_chunk(e->we, e->z, stored.p, &object);
-		stored = buf_span(&object);
-	}
-	r = r < 0 ? r : kv_put(e->kv, buf_span(&key), stored);
-	block_free(copy, e->z->leaf->bytes);
+	trace(TRACE_CODEC, "encode %llu", (unsigned long long)z->leaf->bytes);
+	r = encode_put(e->we, e->kv, z, e->chunk, copy ? copy : e->bytes, &stored);
+	block_free(copy, z->leaf->bytes);
 	if (r < 0)
 		return r;
 	atomic_fetch_add_explicit(&e->we->chunks, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->we->chunk_bytes, e->z->leaf->bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->we->stored_bytes, stored.n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->we->chunk_bytes, z->leaf->bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->we->stored_bytes, stored, memory_order_relaxed);
 	return 0;
 }
 

@@ -48,6 +48,12 @@ int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t
 		 struct buf *ret);
 /* -EINVAL when n bytes of elements have one that readers refuse: a bool that is neither 0 nor 1. */
 int encode_check(const struct zarr *z, const uint8_t *p, size_t n);
+/*
+ * Check the elements of a decoded chunk, encode it, and put it. ret_stored is the size of the
+ * object; may be NULL.
+ */
+int encode_put(const struct write_env *we, struct kv *kv, const struct zarr *z,
+	       const uint64_t *chunk, const uint8_t *bytes, size_t *ret_stored);
 /* Whether an object is the chunk itself: there are no codecs. */
 bool encode_is_plain(const struct zarr *z);
 /* Fill the memory of a decoded chunk with the fill value. */

@@ -15,14 +15,12 @@
 
 #define HAND_OVER_BYTES 65536 /* a smaller band is encoded sooner than another thread wakes up */
 
-enum band_state { BAND_FILLING, BAND_ENCODING, BAND_FAILED };
-
 struct band {
 	struct pool_job job;
 	struct band *next; /* list of the writer; protected by its lock */
 	struct zarr_writer *w;
-	enum band_state state; /* protected by the writer's lock */
-	uint64_t at, n;        /* the range of the stream that it covers: [at, at + n) */
+	bool is_failed; /* it is to be encoded again; protected by the writer's lock */
+	uint64_t at, n; /* the range of the stream that it covers: [at, at + n) */
 	uint64_t filled;
 	uint8_t *bytes; /* a block of w->plan.band_bytes */
 };
@@ -33,6 +31,7 @@ struct zarr_writer {
 	struct zarr *z; /* the stored array, for reading back */
 	struct encode_plan plan;
 	uint64_t pos;             /* number of accepted bytes; used by the appending thread only */
+	struct band *filling;     /* the same thread's, or NULL */
 	atomic_bool drops_failed; /* failed bands are freed, not encoded again: ZARR_WRITER_BLOCK */
 	/* NULL: the codecs are decided; used by the appending thread only */
 	zarr_choose_fn *choose;
@@ -109,11 +108,6 @@ void zarr_writer_defer(struct zarr_writer *w, zarr_choose_fn *choose, void *arg)
 	w->choose_arg = arg;
 }
 
-const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w)
-{
-	return &w->z->meta;
-}
-
 struct zarr *zarr_writer_array(const struct zarr_writer *w)
 {
 	return w->z;
@@ -133,16 +127,6 @@ static void band_free(struct band *b)
 	free(b);
 }
 
-/* Called with the lock held. */
-static void band_unlink(struct zarr_writer *w, struct band *b)
-{
-	struct band **at = &w->bands;
-
-	while (*at != b)
-		at = &(*at)->next;
-	*at = b->next;
-}
-
 /* Encode and store a band, and free it unless it failed and is tried again. Called without the
  * lock. */
 static void band_encode(struct band *b)
@@ -155,10 +139,14 @@ static void band_encode(struct band *b)
 	if (r < 0 && !w->failed.code)
 		err_save(r, &w->failed);
 	if (r < 0 && !w->drops_failed) {
-		b->state = BAND_FAILED;
+		b->is_failed = true;
 		b = NULL;
 	} else {
-		band_unlink(w, b);
+		struct band **at = &w->bands;
+
+		while (*at != b)
+			at = &(*at)->next;
+		*at = b->next;
 	}
 	pthread_mutex_unlock(&w->lock);
 	/* Return the memory before reporting that some is available. */
@@ -187,7 +175,7 @@ static void band_submit(struct zarr_writer *w, struct band *b)
 	w->we->under_way++;
 	pthread_mutex_unlock(&w->we->lock);
 	pthread_mutex_lock(&w->lock);
-	b->state = BAND_ENCODING;
+	b->is_failed = false;
 	w->finishing++;
 	pthread_mutex_unlock(&w->lock);
 	b->job.run = band_job;
@@ -219,7 +207,8 @@ static int band_pay(struct zarr_writer *w, enum zarr_writer_wait wait)
 	return r;
 }
 
-static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait, struct band **ret)
+/* Begin the band that is filled next. */
+static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait)
 {
 	struct band *b;
 	int r = band_pay(w, wait);
@@ -243,21 +232,8 @@ static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait, struct ba
 	b->next = w->bands;
 	w->bands = b;
 	pthread_mutex_unlock(&w->lock);
-	*ret = b;
+	w->filling = b;
 	return 0;
-}
-
-/* The band that is being filled, or NULL. Only the appending thread creates and submits one. */
-static struct band *filling(struct zarr_writer *w)
-{
-	struct band *b;
-
-	pthread_mutex_lock(&w->lock);
-	b = w->bands;
-	while (b && b->state != BAND_FILLING)
-		b = b->next;
-	pthread_mutex_unlock(&w->lock);
-	return b;
 }
 
 /* Encode all failed bands again, in this thread, or return the error of those that were dropped. */
@@ -276,7 +252,7 @@ static int retry(struct zarr_writer *w)
 		pthread_cond_wait(&w->changed, &w->lock);
 	w->failed.code = 0;
 	do {
-		for (b = w->bands; b && b->state != BAND_FAILED; b = b->next)
+		for (b = w->bands; b && !b->is_failed; b = b->next)
 			;
 		if (!b)
 			break;
@@ -293,26 +269,26 @@ static int retry(struct zarr_writer *w)
 	return r;
 }
 
-/* Submit a full band to be encoded; before the first one, decide how. */
-static int band_done(struct zarr_writer *w, struct band *b)
+/* Submit the band, which is full, to be encoded; before the first one, decide how. */
+static int band_done(struct zarr_writer *w)
 {
-	auto_buf json = { 0 };
-	struct zarr *z = NULL;
-	int r = w->choose ? w->choose(w->choose_arg, span_of(b->bytes, b->n), &json) : 0;
+	struct band *b = w->filling;
 
-	if (r < 0)
-		return r;
-	if (w->choose)
-		r = put_document(w, buf_span(&json), &z);
-	if (r < 0)
-		return r;
-	if (z) {
+	if (w->choose) {
+		auto_buf json = { 0 };
+		struct zarr *z = NULL;
+		int r = w->choose(w->choose_arg, span_of(b->bytes, b->n), &json);
+
+		r = r < 0 ? r : put_document(w, buf_span(&json), &z);
+		if (r < 0)
+			return r;
 		/* Nothing was encoded, so nobody has seen the old array. */
 		zarr_unref(w->z);
 		w->z = z;
 		w->choose = NULL;
 		writer_tell_raw(w);
 	}
+	w->filling = NULL;
 	band_submit(w, b);
 	return 0;
 }
@@ -332,13 +308,13 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 		return fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n,
 			    (unsigned long long)w->pos, (unsigned long long)w->z->meta.bytes);
 	while (n > 0 && r >= 0) {
-		struct band *b = filling(w);
+		struct band *b;
 		size_t part;
 
-		if (!b)
-			r = band_new(w, wait, &b);
+		r = w->filling ? 0 : band_new(w, wait);
 		if (r < 0)
-			break;
+			return r;
+		b = w->filling;
 		part = (size_t)MIN((uint64_t)n, b->n - b->filled);
 		memcpy(b->bytes + b->filled, from, part);
 		b->filled += part;
@@ -347,19 +323,19 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 		n -= part;
 		*ret_taken += part;
 		if (b->filled == b->n)
-			r = band_done(w, b);
+			r = band_done(w);
 	}
 	return r;
 }
 
 int zarr_writer_flush(struct zarr_writer *w)
 {
-	struct band *b = filling(w);
+	struct band *b = w->filling;
 	int r = 0;
 
 	/* A band whose codecs could not be decided is still here. */
 	if (b && b->filled == b->n)
-		r = band_done(w, b);
+		r = band_done(w);
 	pthread_mutex_lock(&w->lock);
 	while (w->finishing)
 		pthread_cond_wait(&w->changed, &w->lock);

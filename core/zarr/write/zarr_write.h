@@ -68,7 +68,6 @@ typedef int zarr_choose_fn(void *arg, struct span band, struct buf *ret_json);
 void zarr_writer_defer(struct zarr_writer *w, zarr_choose_fn *choose, void *arg);
 /* The bytes of the budget that one band takes. */
 uint64_t zarr_writer_cost(const struct zarr_writer *w);
-const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w);
 /* The array as stored so far, for reading. Borrowed. */
 struct zarr *zarr_writer_array(const struct zarr_writer *w);
 

@@ -13,23 +13,6 @@
 #define PIECE ((size_t)256 << 10) /* a slow codec takes a tenth of a second for it */
 #define CODEC_BESIDE (4 * MiB)    /* memory of a codec that needs whole chunks */
 
-static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
-{
-	uint64_t bytes = zarr_writer_meta(w)->bytes;
-	uint8_t *piece = block_alloc(PIECE);
-	int r = piece ? 0 : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
-
-	for (uint64_t at = 0; at < bytes && r >= 0;) {
-		size_t n = (size_t)MIN((uint64_t)PIECE, bytes - at), taken;
-
-		r = source(arg, at, n, piece);
-		r = r < 0 ? r : zarr_writer_append(w, piece, n, ZARR_WRITER_BLOCK, &taken);
-		at += n;
-	}
-	block_free(piece, PIECE);
-	return r < 0 ? r : zarr_writer_flush(w);
-}
-
 /* One long chunk that is being encoded. */
 struct long_chunk {
 	const struct write_env *we;
@@ -234,11 +217,25 @@ int zarr_write_all(struct write_env *we, struct kv *kv, struct span json, enum z
 		   zarr_source_fn *source, void *arg)
 {
 	auto_of(zarr_writer) struct zarr_writer *w = NULL;
+	uint64_t bytes;
+	uint8_t *piece;
 	int r = zarr_writer_open(we, kv, json, fill, &w);
 
 	if (r < 0)
 		return r;
-	if (zarr_writer_cost(w) <= budget_total(we->budget))
-		return write_bands(w, source, arg);
-	return write_long_chunks(we, kv, zarr_writer_array(w), source, arg);
+	if (zarr_writer_cost(w) > budget_total(we->budget))
+		return write_long_chunks(we, kv, zarr_writer_array(w), source, arg);
+	bytes = zarr_writer_array(w)->meta.bytes;
+	piece = block_alloc(PIECE);
+	if (!piece)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	for (uint64_t at = 0; at < bytes && r >= 0;) {
+		size_t n = (size_t)MIN((uint64_t)PIECE, bytes - at), taken;
+
+		r = source(arg, at, n, piece);
+		r = r < 0 ? r : zarr_writer_append(w, piece, n, ZARR_WRITER_BLOCK, &taken);
+		at += n;
+	}
+	block_free(piece, PIECE);
+	return r < 0 ? r : zarr_writer_flush(w);
 }

@@ -158,7 +158,7 @@ static void streams_read_back_equal(void **state)
 		assert_int_equal(kv_mem_new(w.io, &kv), 0);
 		if (zarr_writer_open(&w.we, kv, buf_span(&json), ZARR_FILL_STORE, &zw) < 0)
 			fail_msg("cannot open for %s: %s", buf_str(&json), unit_last_note());
-		n = zarr_writer_meta(zw)->bytes;
+		n = zarr_writer_array(zw)->meta.bytes;
 		auto_free uint8_t *bytes = random_bytes(n);
 
 		append_all(zw, bytes, n);
