@@ -131,43 +131,25 @@ int codec_print_chain(const struct codec_chain *chain, const char *separator, st
 
 /* ---- whole objects ---- */
 
-/* The size of codec i's input when the chain's input has n bytes; unknown after a compressor. */
-static uint64_t size_before(const struct codec_chain *chain, unsigned i, uint64_t n)
-{
-	for (unsigned k = 0; k < i; k++)
-		n = codec_size_after(chain->codec[k], n);
-	return n;
-}
-
 static int left_over(const struct codec_ops *ops, size_t n)
 {
 	return fail(-EUCLEAN, "%zu bytes follow the end of the %s stream", n, ops->name);
 }
 
-static int decode_one(const struct codec_chain *chain, bool is_object, struct span in, void *out,
-		      size_t n)
-{
-	const struct codec *c = chain->codec[0];
-	size_t used = 0;
-	int r = c->ops->decode(c, in, out, n, &used);
-
-	if (r < 0)
-		return r;
-	if (used < in.n && (!is_object || chain->dialect == CODEC_V2 || c->ops->exact))
-		return left_over(c->ops, in.n - used);
-	return 0;
-}
-
 int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
 {
+	uint64_t size[LIMIT_CODECS + 1] = { n };
 	bool is_object = true;
 	unsigned last;
 
+	/* The size of each codec's input: unknown after a compressor. */
+	for (unsigned i = 0; i < chain->n; i++)
+		size[i + 1] = codec_size_after(chain->codec[i], size[i]);
 	/* Outer checksums are removed without a copy. */
 	for (last = chain->n; last > 0 && chain->codec[last - 1]->ops->trailer; last--) {
 		const struct codec_ops *ops = chain->codec[last - 1]->ops;
 		struct span inner;
-		int r = ops->strip_trailer(in, size_before(chain, last - 1, n), &inner);
+		int r = ops->strip_trailer(in, size[last - 1], &inner);
 
 		if (r < 0)
 			return r;
@@ -176,8 +158,17 @@ int codec_decode(const struct codec_chain *chain, struct span in, void *out, siz
 		in = inner;
 		is_object = false;
 	}
-	if (last == 1 && chain->codec[0]->ops->decode)
-		return decode_one(chain, is_object, in, out, n);
+	if (last == 1 && chain->codec[0]->ops->decode) {
+		const struct codec *c = chain->codec[0];
+		size_t used = 0;
+		int r = c->ops->decode(c, in, out, n, &used);
+
+		if (r < 0)
+			return r;
+		if (used < in.n && (!is_object || chain->dialect == CODEC_V2 || c->ops->exact))
+			return left_over(c->ops, in.n - used);
+		return 0;
+	}
 	if (last > 0)
 		return codec_decode_staged(chain, last, is_object, in, out, n);
 	if (in.n != n)
@@ -193,11 +184,14 @@ static int buf_sink(void *arg, struct span out)
 	return buf_add_span(arg, out);
 }
 
-static int encode_staged(const struct codec *c, struct span in, struct buf *ret)
+static int encode_one(const struct codec *c, struct span in, struct buf *ret)
 {
 	struct encoder_stage *p;
-	int r = c->ops->open_encoder(c, in.n, (struct codec_sink){ buf_sink, ret }, &p);
+	int r;
 
+	if (c->ops->encode)
+		return c->ops->encode(c, in, ret);
+	r = c->ops->open_encoder(c, in.n, (struct codec_sink){ buf_sink, ret }, &p);
 	if (r < 0)
 		return r;
 	if (in.n)
@@ -205,11 +199,6 @@ static int encode_staged(const struct codec *c, struct span in, struct buf *ret)
 	r = r < 0 ? r : p->ops->finish(p);
 	p->ops->free(p);
 	return r;
-}
-
-static int encode_one(const struct codec *c, struct span in, struct buf *ret)
-{
-	return c->ops->encode ? c->ops->encode(c, in, ret) : encode_staged(c, in, ret);
 }
 
 /* Replace the bytes from ret->p + at on (for the first codec, `in`) by their encoded form. */

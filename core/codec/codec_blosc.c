@@ -218,20 +218,12 @@ bool blosc_settings(const struct codec *c, struct compression *ret)
 
 /* ---- header, index, blocks ---- */
 
-static uint8_t head_flags(const struct blosc_head *h)
-{
-	return h->bytes[2];
-}
-
-static uint8_t head_typesize(const struct blosc_head *h)
-{
-	return h->bytes[3];
-}
-
 int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
 		     struct blosc_head *ret)
 {
 	struct blosc_head h = {
+		.flags = bytes[2],
+		.typesize = bytes[3],
 		.nbytes = get_u32le(bytes + 4),
 		.blocksize = get_u32le(bytes + 8),
 		.cbytes = get_u32le(bytes + 12),
@@ -242,16 +234,16 @@ int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
 	if (bytes[0] != BLOSC_VERSION_FORMAT)
 		return fail(-EUCLEAN, "not a blosc object: version %u, not %d", bytes[0],
 			    BLOSC_VERSION_FORMAT);
-	if (head_flags(&h) & FLAG_RESERVED || !head_typesize(&h))
-		return fail(-EUCLEAN, "blosc header has flags %02x and element size %u",
-			    head_flags(&h), head_typesize(&h));
+	if (h.flags & FLAG_RESERVED || !h.typesize)
+		return fail(-EUCLEAN, "blosc header has flags %02x and element size %u", h.flags,
+			    h.typesize);
 	if (h.nbytes > BLOSC_MAX_BUFFERSIZE || h.blocksize == 0 || h.blocksize > h.nbytes)
 		return fail(-EUCLEAN, "blosc header has %u bytes in blocks of %u", h.nbytes,
 			    h.blocksize);
 	if (decoded != CODEC_SIZE_UNKNOWN && h.nbytes != decoded)
 		return fail(-EUCLEAN, "blosc object declares %u bytes, expected %llu", h.nbytes,
 			    (unsigned long long)decoded);
-	if (head_flags(&h) & FLAG_STORED) {
+	if (h.flags & FLAG_STORED) {
 		if (h.cbytes != h.nbytes + BLOSC_HEAD_BYTES)
 			return fail(-EUCLEAN, "blosc object stores %u bytes in %u", h.nbytes,
 				    h.cbytes);
@@ -259,8 +251,8 @@ int blosc_head_parse(const uint8_t bytes[BLOSC_HEAD_BYTES], uint64_t decoded,
 		return 0;
 	}
 	blocks = div_up(h.nbytes, h.blocksize);
-	if (head_flags(&h) >> 5 >= FORMATS)
-		return fail(-EUCLEAN, "blosc object has unknown format %u", head_flags(&h) >> 5);
+	if (h.flags >> 5 >= FORMATS)
+		return fail(-EUCLEAN, "blosc object has unknown format %u", h.flags >> 5);
 	if (BLOSC_HEAD_BYTES + 4 * blocks > h.cbytes)
 		return fail(-EUCLEAN, "blosc object of %u bytes has %llu blocks", h.cbytes,
 			    (unsigned long long)blocks);
@@ -288,12 +280,10 @@ uint32_t blosc_block_bytes(const struct blosc_head *h, uint32_t i)
 
 uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i)
 {
-	uint8_t typesize = head_typesize(h);
-
-	if (head_flags(h) & BLOSC_NO_SPLIT || typesize > BLOSC_SPLITS_MAX ||
-	    blosc_block_bytes(h, i) < h->blocksize || h->blocksize / typesize < SPLIT_ITEMS)
+	if (h->flags & BLOSC_NO_SPLIT || h->typesize > BLOSC_SPLITS_MAX ||
+	    blosc_block_bytes(h, i) < h->blocksize || h->blocksize / h->typesize < SPLIT_ITEMS)
 		return 1;
-	return typesize;
+	return h->typesize;
 }
 
 uint32_t blosc_piece_most(uint32_t n)
@@ -328,21 +318,6 @@ int blosc_block_check(const struct blosc_head *h, uint32_t i, struct span in)
 		if (!wire_ok(&w))
 			return fail(-ERANGE, "blosc block %u is longer than %zu bytes", i, in.n);
 		r = blosc_piece_check(h, i, csize);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-static int blocks_check(const struct blosc_head *h, struct span in)
-{
-	for (uint32_t i = 0; i < h->blocks; i++) {
-		uint32_t start = get_u32le(in.p + BLOSC_HEAD_BYTES + 4 * (size_t)i);
-		int r = blosc_start_check(h, start);
-
-		r = r < 0 ? r : blosc_block_check(h, i, span_from(in, start));
-		if (r == -ERANGE)
-			return fail(-EUCLEAN, "blosc block %u at %u is truncated", i, start);
 		if (r < 0)
 			return r;
 	}
@@ -390,9 +365,16 @@ static int blosc_decode(const struct codec *c, struct span in, void *out, size_t
 		return r;
 	if (h.cbytes != in.n)
 		return fail(-EUCLEAN, "blosc object declares %u bytes, has %zu", h.cbytes, in.n);
-	r = blocks_check(&h, in);
-	if (r < 0)
-		return r;
+	for (uint32_t i = 0; i < h.blocks; i++) {
+		uint32_t start = get_u32le(in.p + BLOSC_HEAD_BYTES + 4 * (size_t)i);
+
+		r = blosc_start_check(&h, start);
+		r = r < 0 ? r : blosc_block_check(&h, i, span_from(in, start));
+		if (r == -ERANGE)
+			return fail(-EUCLEAN, "blosc block %u at %u is truncated", i, start);
+		if (r < 0)
+			return r;
+	}
 	if (h.blocks)
 		r = blosc_run(&h, in.p, out, n);
 	else
@@ -400,20 +382,6 @@ static int blosc_decode(const struct codec *c, struct span in, void *out, size_t
 	if (r < 0)
 		return r;
 	*ret_used = in.n;
-	return r;
-}
-
-static int encode_fast(const struct blosc_codec *b, struct span in, struct buf *ret)
-{
-	size_t n;
-	int r = buf_reserve(ret, blosc_fast_most(in.n, b->typesize, b->blocksize));
-
-	if (r < 0)
-		return r;
-	r = blosc_encode_fast(in, b->typesize, b->blocksize, b->level, ret->p + ret->n, &n);
-	if (r < 0)
-		return r;
-	ret->n += n;
 	return r;
 }
 
@@ -433,8 +401,16 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 	if (shuffle < 0)
 		shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
 	if (shuffle == BLOSC_SHUFFLE && !strcmp(b->cname, "zstd") && in.n <= FAST_MOST &&
-	    blosc_encodes_fast(in.n, b->typesize, b->blocksize, b->level))
-		return encode_fast(b, in, ret);
+	    blosc_encodes_fast(in.n, b->typesize, b->blocksize, b->level)) {
+		size_t got = 0;
+
+		r = buf_reserve(ret, blosc_fast_most(in.n, b->typesize, b->blocksize));
+		r = r < 0 ? r :
+			    blosc_encode_fast(in, b->typesize, b->blocksize, b->level,
+					      ret->p + ret->n, &got);
+		ret->n += got;
+		return r;
+	}
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
 	if (r < 0)
 		return r;

@@ -14,6 +14,7 @@
 
 struct blosc_head {
 	uint8_t bytes[BLOSC_HEAD_BYTES];
+	uint8_t flags, typesize;
 	uint32_t nbytes, blocksize, cbytes;
 	uint32_t blocks; /* 0: the bytes are stored uncompressed */
 	uint32_t body;   /* lowest offset of a block */

@@ -74,32 +74,10 @@ static int stage_check_order(const struct blosc_decoder *s)
 	return 0;
 }
 
-static int stage_index(struct blosc_decoder *s)
-{
-	uint32_t n = s->h.blocks, low = UINT32_MAX;
-
-	for (uint32_t i = 0; i < n; i++) {
-		uint8_t bytes[4];
-		int r = codec_input_take(s->base.in, bytes, 4, "blosc");
-
-		s->start[i] = get_u32le(bytes);
-		if (r < 0)
-			return r;
-		r = blosc_start_check(&s->h, s->start[i]);
-		if (r < 0)
-			return r;
-	}
-	for (uint32_t i = n; i-- > 0;) {
-		low = MIN(low, s->start[i]);
-		s->low[i] = low;
-	}
-	s->held_at = s->h.body;
-	return stage_check_order(s);
-}
-
 static int stage_open(struct blosc_decoder *s, uint64_t decoded)
 {
 	uint8_t bytes[BLOSC_HEAD_BYTES];
+	uint32_t low = UINT32_MAX;
 	uint64_t need;
 	int r = codec_input_take(s->base.in, bytes, BLOSC_HEAD_BYTES, "blosc");
 
@@ -120,18 +98,21 @@ static int stage_open(struct blosc_decoder *s, uint64_t decoded)
 	s->plain = malloc(s->h.blocksize);
 	if (!s->start || !s->low || !s->one || !s->plain)
 		return fail(-ENOMEM, "cannot decode blosc: not enough memory");
-	return stage_index(s);
-}
-
-/* Drop compressed bytes that no later block needs. */
-static void stage_forget(struct blosc_decoder *s)
-{
-	size_t n = (size_t)MIN(s->low[s->block] - MIN(s->held_at, s->low[s->block]), s->held.n);
-
-	if (n < s->held.n)
-		memmove(s->held.p, s->held.p + n, s->held.n - n);
-	s->held.n -= n;
-	s->held_at += n;
+	for (uint32_t i = 0; i < s->h.blocks; i++) {
+		r = codec_input_take(s->base.in, bytes, 4, "blosc");
+		if (r < 0)
+			return r;
+		s->start[i] = get_u32le(bytes);
+		r = blosc_start_check(&s->h, s->start[i]);
+		if (r < 0)
+			return r;
+	}
+	for (uint32_t i = s->h.blocks; i-- > 0;) {
+		low = MIN(low, s->start[i]);
+		s->low[i] = low;
+	}
+	s->held_at = s->h.body;
+	return stage_check_order(s);
 }
 
 /* Hold everything up to offset `to`. */
@@ -143,13 +124,11 @@ static int stage_hold(struct blosc_decoder *s, uint64_t to)
 		return fail(-EUCLEAN, "blosc block %u is truncated", s->block);
 	while (s->held_at + s->held.n < to) {
 		uint64_t at = s->held_at + s->held.n, low = s->low[s->block];
-		int r = codec_input_fill(in);
+		int r = codec_input_need(in, "blosc");
 		size_t n;
 
-		if (r <= 0)
-			return r < 0 ? r :
-				       fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
-					    (unsigned long long)in->taken);
+		if (r < 0)
+			return r;
 		if (!s->held.n && at < low) {
 			/* A gap that no block refers to. */
 			n = MIN(in->left.n, low - at);
@@ -173,9 +152,14 @@ static int stage_hold(struct blosc_decoder *s, uint64_t to)
 static int stage_block(struct blosc_decoder *s, struct span *ret)
 {
 	uint64_t start = s->start[s->block], end = start;
-	uint32_t splits = blosc_block_splits(&s->h, s->block);
+	uint32_t splits = blosc_block_splits(&s->h, s->block), low = s->low[s->block];
+	/* Drop compressed bytes that no later block needs. */
+	size_t unneeded = (size_t)MIN(low - MIN(s->held_at, low), s->held.n);
 
-	stage_forget(s);
+	if (unneeded < s->held.n)
+		memmove(s->held.p, s->held.p + unneeded, s->held.n - unneeded);
+	s->held.n -= unneeded;
+	s->held_at += unneeded;
 	for (uint32_t k = 0; k < splits; k++) {
 		uint32_t csize;
 		int r = stage_hold(s, end + 4);
@@ -217,47 +201,32 @@ static int stage_decode(struct blosc_decoder *s, uint8_t *out)
 	return r;
 }
 
-/* Everything is decoded. Bytes up to the declared end of the object belong to it. */
-static int stage_end(struct blosc_decoder *s)
-{
-	while (s->base.in->taken < s->h.cbytes) {
-		int r = codec_input_fill(s->base.in);
-
-		if (r <= 0)
-			return r < 0 ? r :
-				       fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
-					    (unsigned long long)s->base.in->taken);
-		codec_input_skip(s->base.in,
-				 MIN(s->base.in->left.n, s->h.cbytes - s->base.in->taken));
-	}
-	return 0;
-}
-
-static int blosc_stored_read(struct blosc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
-{
-	int r;
-
-	n = (size_t)MIN(n, s->h.nbytes - s->given);
-	r = codec_input_take(s->base.in, p, n, "blosc");
-	if (r < 0)
-		return r;
-	s->given += n;
-	*ret_n = n;
-	return 0;
-}
-
 static int blosc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct blosc_decoder *s = (struct blosc_decoder *)base;
+	struct codec_input *in = base->in;
 	uint32_t next;
-	int r;
+	int r = 0;
 
 	*ret_n = 0;
-	if (!s->h.blocks)
-		return blosc_stored_read(s, p, n, ret_n);
+	if (!s->h.blocks) {
+		n = (size_t)MIN(n, s->h.nbytes - s->given);
+		r = codec_input_take(in, p, n, "blosc");
+		if (r < 0)
+			return r;
+		s->given += n;
+		*ret_n = n;
+		return 0;
+	}
 	if (s->plain_at == s->plain_n) {
+		/* At the end: bytes up to the declared end of the object belong to it. */
+		while (s->block == s->h.blocks && in->taken < s->h.cbytes && r >= 0) {
+			r = codec_input_need(in, "blosc");
+			if (r > 0)
+				codec_input_skip(in, MIN(in->left.n, s->h.cbytes - in->taken));
+		}
 		if (s->block == s->h.blocks)
-			return stage_end(s);
+			return MIN(r, 0);
 		next = blosc_block_bytes(&s->h, s->block);
 		if (n >= next) {
 			r = stage_decode(s, p);

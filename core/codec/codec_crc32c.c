@@ -65,16 +65,6 @@ struct crc_decoder {
 	bool ended;
 };
 
-/* Compare the checksum, when its place is known. */
-static int crc_decoder_end(struct crc_decoder *s)
-{
-	uint8_t stored[CODEC_CRC32C_BYTES];
-	int r = codec_input_take(s->base.in, stored, CODEC_CRC32C_BYTES, "crc32c");
-
-	s->ended = true;
-	return r < 0 ? r : crc_compare(s->crc, stored);
-}
-
 /* Input of unknown length: return the oldest held byte whenever a new one arrives. */
 static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
 {
@@ -110,36 +100,28 @@ static int crc_decoder_held(struct crc_decoder *s, uint8_t *p, size_t n, size_t 
 	return 0;
 }
 
-static int crc_decoder_known(struct crc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
-{
-	struct codec_input *in = s->base.in;
-	int r;
-
-	if (!s->left)
-		return crc_decoder_end(s);
-	r = codec_input_fill(in);
-	if (r <= 0)
-		return r < 0 ? r :
-			       fail(-EUCLEAN, "crc32c stream is truncated after %llu bytes",
-				    (unsigned long long)in->taken);
-	n = MIN(MIN(n, in->left.n), s->left);
-	memcpy(p, in->left.p, n);
-	codec_input_skip(in, n);
-	s->left -= n;
-	*ret_n = n;
-	return 0;
-}
-
 static int crc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct crc_decoder *s = (struct crc_decoder *)base;
+	uint8_t stored[CODEC_CRC32C_BYTES];
 	int r;
 
 	*ret_n = 0;
 	if (s->ended)
 		return 0;
-	r = s->left == CODEC_SIZE_UNKNOWN ? crc_decoder_held(s, p, n, ret_n) :
-					    crc_decoder_known(s, p, n, ret_n);
+	if (s->left == CODEC_SIZE_UNKNOWN) {
+		r = crc_decoder_held(s, p, n, ret_n);
+	} else if (!s->left) {
+		s->ended = true;
+		r = codec_input_take(base->in, stored, CODEC_CRC32C_BYTES, "crc32c");
+		return r < 0 ? r : crc_compare(s->crc, stored);
+	} else {
+		r = codec_input_need(base->in, "crc32c");
+		*ret_n = MIN(MIN(n, base->in->left.n), s->left);
+		if (r > 0)
+			r = codec_input_take(base->in, p, *ret_n, "crc32c");
+		s->left -= *ret_n;
+	}
 	if (r < 0)
 		return r;
 	s->crc = crc32c_more(s->crc, span_of(p, *ret_n));

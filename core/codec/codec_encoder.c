@@ -28,38 +28,6 @@ static int push_next(void *arg, struct span out)
 	return p->ops->push(p, out);
 }
 
-static int open_stages(struct codec_encoder *e, const struct codec_chain *chain, uint64_t total)
-{
-	uint64_t size[LIMIT_CODECS];
-
-	for (unsigned i = 0; i < chain->n; i++) {
-		size[i] = total;
-		total = codec_size_after(chain->codec[i], total);
-	}
-	/* From the last to the first, since each stage needs the next one for its output. */
-	for (unsigned i = chain->n; i-- > 0;) {
-		const struct codec *c = chain->codec[i];
-		struct codec_sink sink = e->sink;
-		int r;
-
-		if (i + 1 < chain->n)
-			sink = (struct codec_sink){ push_next, e->stage[i + 1] };
-		if (!c->ops->open_encoder)
-			return fail(-EOPNOTSUPP, "cannot write codec '%s' piece by piece",
-				    c->ops->name);
-		if (c->ops->encoder_needs_total && size[i] == CODEC_SIZE_UNKNOWN)
-			return fail(
-				-EOPNOTSUPP,
-				"cannot write codec '%s' piece by piece after another compressor: "
-				"it must declare its content size",
-				c->ops->name);
-		r = c->ops->open_encoder(c, size[i], sink, &e->stage[i]);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 bool codec_encodes_slowly(const struct codec_chain *chain)
 {
 	for (unsigned i = 0; i < chain->n; i++) {
@@ -90,16 +58,38 @@ int codec_encoder_open(const struct codec_chain *chain, uint64_t total, codec_si
 		       void *arg, struct codec_encoder **ret)
 {
 	auto_of(codec_encoder) struct codec_encoder *e = calloc(1, sizeof(*e));
-	int r;
+	uint64_t size[LIMIT_CODECS];
 
 	if (!e)
 		return fail(-ENOMEM, "cannot open an encoder: not enough memory");
 	e->left = total;
 	e->sink = (struct codec_sink){ sink, arg };
 	e->n = chain->n;
-	r = open_stages(e, chain, total);
-	if (r < 0)
-		return r;
+	for (unsigned i = 0; i < chain->n; i++) {
+		size[i] = total;
+		total = codec_size_after(chain->codec[i], total);
+	}
+	/* From the last to the first, since each stage needs the next one for its output. */
+	for (unsigned i = chain->n; i-- > 0;) {
+		const struct codec *c = chain->codec[i];
+		struct codec_sink next = e->sink;
+		int r;
+
+		if (i + 1 < chain->n)
+			next = (struct codec_sink){ push_next, e->stage[i + 1] };
+		if (!c->ops->open_encoder)
+			return fail(-EOPNOTSUPP, "cannot write codec '%s' piece by piece",
+				    c->ops->name);
+		if (c->ops->encoder_needs_total && size[i] == CODEC_SIZE_UNKNOWN)
+			return fail(
+				-EOPNOTSUPP,
+				"cannot write codec '%s' piece by piece after another compressor: "
+				"it must declare its content size",
+				c->ops->name);
+		r = c->ops->open_encoder(c, size[i], next, &e->stage[i]);
+		if (r < 0)
+			return r;
+	}
 	*ret = take(e);
 	return 0;
 }

@@ -27,6 +27,8 @@ struct codec_input {
 
 /* Returns 1: left is not empty; 0: the input has ended; or an error. */
 int codec_input_fill(struct codec_input *in);
+/* Returns 1; an input that has ended is -EUCLEAN, naming the codec. */
+int codec_input_need(struct codec_input *in, const char *codec);
 void codec_input_skip(struct codec_input *in, size_t n);
 /* Consume exactly n bytes; -EUCLEAN, naming the codec, when the input ends earlier. */
 int codec_input_take(struct codec_input *in, void *p, size_t n, const char *codec);

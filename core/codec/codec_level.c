@@ -81,13 +81,9 @@ static int level_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, 
 		d->ended = r > 0;
 		/* More input is needed only after all decoded bytes have been returned. */
 		if (!d->ended && w.out_n == room && !base->in->left.n) {
-			r = codec_input_fill(base->in);
+			r = codec_input_need(base->in, d->codec->base.ops->name);
 			if (r < 0)
 				return r;
-			if (r == 0)
-				return fail(-EUCLEAN, "%s stream is truncated after %llu bytes",
-					    d->codec->base.ops->name,
-					    (unsigned long long)base->in->taken);
 		}
 	}
 	*ret_n = room - w.out_n;

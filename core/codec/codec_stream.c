@@ -31,6 +31,15 @@ int codec_input_fill(struct codec_input *in)
 	return in->left.n > 0;
 }
 
+int codec_input_need(struct codec_input *in, const char *codec)
+{
+	int r = codec_input_fill(in);
+
+	return r != 0 ? r :
+			fail(-EUCLEAN, "%s stream is truncated after %llu bytes", codec,
+			     (unsigned long long)in->taken);
+}
+
 void codec_input_skip(struct codec_input *in, size_t n)
 {
 	in->left = span_from(in->left, n);
@@ -42,14 +51,11 @@ int codec_input_take(struct codec_input *in, void *p, size_t n, const char *code
 	uint8_t *to = p;
 
 	while (n) {
-		int r = codec_input_fill(in);
+		int r = codec_input_need(in, codec);
 		size_t part;
 
 		if (r < 0)
 			return r;
-		if (r == 0)
-			return fail(-EUCLEAN, "%s stream is truncated after %llu bytes", codec,
-				    (unsigned long long)in->taken);
 		part = MIN(n, in->left.n);
 		memcpy(to, in->left.p, part);
 		codec_input_skip(in, part);
@@ -106,56 +112,13 @@ static int link_pull(void *arg, struct span *ret)
 	return 0;
 }
 
-static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, uint64_t decoded,
-		     uint64_t window, size_t retained)
-{
-	struct link *l = &s->link[i];
-
-	if (i > 0) {
-		l->piece = malloc(PULL_BYTES);
-		if (!l->piece)
-			return fail(-ENOMEM, "cannot open a stream: not enough memory");
-	}
-	if (!c)
-		return 0;
-	l->ops = c->ops;
-	/* Only what the innermost stage returns is retained. */
-	return c->ops->open_decoder(c, &l->in, decoded, window, i == 0 ? retained : 0, &l->stage);
-}
-
-static int stream_links(struct codec_stream *s, const struct codec_chain *chain, uint64_t decoded,
-			uint64_t window, size_t retained)
-{
-	uint64_t size[LIMIT_CODECS];
-
-	/* The size of each stage's output: known up to the innermost compressor. */
-	for (unsigned i = 0; i < s->n; i++) {
-		size[i] = decoded;
-		if (chain->n)
-			decoded = codec_size_after(chain->codec[i], decoded);
-	}
-	/* The outermost comes first, since opening a stage reads the head of its input. */
-	for (unsigned i = s->n; i-- > 0;) {
-		int r;
-
-		if (i + 1 < s->n) {
-			s->link[i].in.pull = link_pull;
-			s->link[i].in.arg = &s->link[i + 1];
-		}
-		r = link_open(s, i, chain->n ? chain->codec[i] : NULL, size[i], window, retained);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 /* codecs is the number of codecs of the chain, from the first one on. */
 static int codec_stream_new(const struct codec_chain *chain, unsigned codecs, bool is_object,
 			    codec_pull_fn *pull, void *arg, uint64_t decoded, uint64_t window,
 			    size_t retained, struct codec_stream **ret)
 {
 	auto_of(codec_stream) struct codec_stream *s = calloc(1, sizeof(*s));
-	int r;
+	uint64_t size[LIMIT_CODECS];
 
 	if (!s)
 		return fail(-ENOMEM, "cannot open a stream: not enough memory");
@@ -165,9 +128,31 @@ static int codec_stream_new(const struct codec_chain *chain, unsigned codecs, bo
 	s->link[s->n - 1].in.arg = arg;
 	s->is_exact = !is_object || codecs == 0 || chain->dialect == CODEC_V2 ||
 		      chain->codec[codecs - 1]->ops->exact;
-	r = stream_links(s, chain, decoded, window, retained);
-	if (r < 0)
-		return r;
+	/* The size of each stage's output: known up to the innermost compressor. */
+	for (unsigned i = 0; i < codecs; i++) {
+		size[i] = decoded;
+		decoded = codec_size_after(chain->codec[i], decoded);
+	}
+	/* The outermost comes first, since opening a stage reads the head of its input. */
+	for (unsigned i = codecs; i-- > 0;) {
+		const struct codec *c = chain->codec[i];
+		struct link *l = &s->link[i];
+		int r;
+
+		if (i + 1 < s->n) {
+			l->in.pull = link_pull;
+			l->in.arg = l + 1;
+		}
+		l->piece = i > 0 ? malloc(PULL_BYTES) : NULL;
+		if (i > 0 && !l->piece)
+			return fail(-ENOMEM, "cannot open a stream: not enough memory");
+		l->ops = c->ops;
+		/* Only what the innermost stage returns is retained. */
+		r = c->ops->open_decoder(c, &l->in, size[i], window, i == 0 ? retained : 0,
+					 &l->stage);
+		if (r < 0)
+			return r;
+	}
 	*ret = take(s);
 	return 0;
 }

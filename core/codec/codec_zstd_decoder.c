@@ -81,13 +81,10 @@ static int zstd_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, s
 		s->ended = r == 0;
 		/* More input is needed only after all decoded bytes have been returned. */
 		if (!s->ended && !out.pos && !base->in->left.n) {
-			int filled = codec_input_fill(base->in);
+			int filled = codec_input_need(base->in, "zstd");
 
 			if (filled < 0)
 				return filled;
-			if (!filled)
-				return fail(-EUCLEAN, "zstd stream is truncated after %llu bytes",
-					    (unsigned long long)base->in->taken);
 		}
 	}
 	*ret_n = out.pos;
@@ -115,15 +112,6 @@ static const struct decoder_stage_ops decoder_ops = {
 	zstd_decoder_free,
 };
 
-/* Make libzstd allocate the history now, so that the stage's memory is known. */
-static int decoder_begin(ZSTD_DCtx *d, const struct head_bytes *head)
-{
-	ZSTD_outBuffer out = { &(uint8_t){ 0 }, 0, 0 };
-	size_t got = ZSTD_decompressStream(d, &out, &(ZSTD_inBuffer){ head->p, head->n, 0 });
-
-	return ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
-}
-
 /* ---- into the caller's memory ---- */
 
 /*
@@ -141,12 +129,6 @@ struct in_place {
 	uint8_t in[BLOCK];  /* a stored block of which the input has parts */
 	uint8_t out[BLOCK];
 };
-
-static bool can_decode_in_place(void)
-{
-	return ZSTD_decompressBegin && ZSTD_decompressContinue && ZSTD_insertBlock &&
-	       ZSTD_nextSrcSizeToDecompress;
-}
 
 /* The history of the next block: the previous piece, if any, and the first n bytes at p. */
 static void set_history(struct in_place *s, const uint8_t *p, size_t n)
@@ -193,18 +175,6 @@ static int decode_next(struct in_place *s, uint8_t *p, size_t n, size_t *ret_n)
 	return 1;
 }
 
-/* Everything has been returned: nothing but empty blocks and a checksum may follow. */
-static int in_place_end(struct in_place *s, size_t *ret_n)
-{
-	uint8_t none;
-	int r = 1;
-
-	*ret_n = s->rest.n;
-	while (r > 0 && !*ret_n)
-		r = decode_next(s, &none, 0, ret_n);
-	return MIN(r, 0);
-}
-
 static size_t take_rest(struct in_place *s, uint8_t *p, size_t n)
 {
 	size_t part = MIN(s->rest.n, n);
@@ -220,10 +190,16 @@ static int in_place_read(struct decoder_stage *base, uint8_t *p, size_t n, size_
 	struct in_place *s = (struct in_place *)base;
 	/* Room for blocks that end after the last byte which a short, last read wants. */
 	size_t piece = (size_t)MIN((uint64_t)s->piece, s->left), done, got;
+	uint8_t none;
 	int r = 1;
 
-	if (!s->left)
-		return in_place_end(s, ret_n);
+	if (!s->left) {
+		/* Everything has been returned: nothing but empty blocks and a checksum follow. */
+		*ret_n = s->rest.n;
+		while (r > 0 && !*ret_n)
+			r = decode_next(s, &none, 0, ret_n);
+		return MIN(r, 0);
+	}
 	if (n > s->piece || (s->last && (!base->before || s->last < s->piece)))
 		return fail(-EINVAL, "cannot read %zu bytes in place after %zu, pieces have %zu", n,
 			    s->last, s->piece);
@@ -287,41 +263,32 @@ static int zstd_in_place_begin(struct in_place *s, const struct head_bytes *head
 
 /* ---- opening ---- */
 
-static struct zstd_decoder *decoder_alloc(struct codec_input *in, bool in_place)
-{
-	struct zstd_decoder *s = calloc(1, in_place ? sizeof(struct in_place) : sizeof(*s));
-
-	if (!s)
-		return NULL;
-	s->base = (struct decoder_stage){ in_place ? &in_place_ops : &decoder_ops, in };
-	s->base.needs_before = in_place;
-	s->d = zstd_dctx_take();
-	if (s->d &&
-	    !ZSTD_isError(ZSTD_DCtx_setParameter(s->d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG)))
-		return s;
-	zstd_decoder_free(&s->base);
-	return NULL;
-}
-
 int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 		     uint64_t window, size_t retained, struct decoder_stage **ret)
 {
+	bool has_functions = ZSTD_decompressBegin && ZSTD_decompressContinue && ZSTD_insertBlock &&
+			     ZSTD_nextSrcSizeToDecompress,
+	     in_place;
 	struct head_bytes bytes = { 0 };
 	struct zstd_decoder *s;
 	struct zstd_head h;
-	bool in_place;
 	int r = take_head(in, decoded, window, &h, &bytes);
 
 	if (r < 0)
 		return r;
 	/* A block that crosses the end of a piece has the history before it in that piece. */
 	in_place = decoded != CODEC_SIZE_UNKNOWN && retained > BLOCK &&
-		   MIN(h.window, MIN(h.content, decoded)) <= retained - BLOCK &&
-		   can_decode_in_place();
-	s = decoder_alloc(in, in_place);
+		   MIN(h.window, MIN(h.content, decoded)) <= retained - BLOCK && has_functions;
+	s = calloc(1, in_place ? sizeof(struct in_place) : sizeof(*s));
 	if (!s)
 		return fail(-ENOMEM, "cannot decode zstd: not enough memory");
-	if (in_place) {
+	s->base = (struct decoder_stage){ in_place ? &in_place_ops : &decoder_ops, in };
+	s->base.needs_before = in_place;
+	s->d = zstd_dctx_take();
+	if (!s->d || ZSTD_isError(ZSTD_DCtx_setParameter(s->d, ZSTD_d_windowLogMax,
+							 LIMIT_ZSTD_WINDOW_LOG))) {
+		r = fail(-ENOMEM, "cannot decode zstd: not enough memory");
+	} else if (in_place) {
 		struct in_place *p = (struct in_place *)s;
 
 		p->piece = retained;
@@ -329,7 +296,12 @@ int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t dec
 		p->left = decoded;
 		r = zstd_in_place_begin(p, &bytes);
 	} else {
-		r = decoder_begin(s->d, &bytes);
+		/* Make libzstd allocate the history now, so that the stage's memory is known. */
+		ZSTD_outBuffer out = { &(uint8_t){ 0 }, 0, 0 };
+		ZSTD_inBuffer head = { bytes.p, bytes.n, 0 };
+		size_t got = ZSTD_decompressStream(s->d, &out, &head);
+
+		r = ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
 	}
 	if (r < 0) {
 		zstd_decoder_free(&s->base);
