@@ -19,8 +19,8 @@
 #include "handlers/namespace/leaf_reader.h"
 
 #define GUESSES 64
-/* part of the window for each decoding thread */
-#define THREAD_BYTES MEMORY_FILE_MOST
+/* part of the window for each decoding thread: 16 MiB and a header */
+#define THREAD_BYTES (17 * MiB)
 #define LEAST_PART (1 * MiB) /* smallest part of a leaf that is worth a job */
 #define FIRST_PART 8         /* 1/8 of the window after the first leaf in a store */
 #define READ_WHOLE 0x8000 /* in leaf_use: its pages are in the page cache, unless that is short */
@@ -30,7 +30,8 @@ struct guess {
 	uint32_t leaf;
 	bool is_known; /* `bytes` is the real size, not an estimate */
 	uint64_t bytes, asked;
-	bool in_file;             /* a leaf that may be in memory is decoded into a file */
+	uint64_t charged; /* to the window: `asked`, of a file in memory THREAD_BYTES at most */
+	bool in_file;     /* a leaf that may be in memory is decoded into a file */
 	struct zarr_guess *token; /* a reference */
 };
 
@@ -50,7 +51,7 @@ struct ahead {
 	unsigned part;   /* 1/part of the window is used */
 	struct guess guess[GUESSES];
 	unsigned n_guesses;
-	uint64_t asked; /* sum over all guesses */
+	uint64_t charged; /* sum over all guesses */
 };
 
 struct job {
@@ -101,7 +102,7 @@ static struct guess *guess_find(struct ahead *a, uint32_t leaf)
 
 static void guess_remove(struct ahead *a, struct guess *g)
 {
-	a->asked -= g->asked;
+	a->charged -= g->charged;
 	zarr_guess_unref(g->token);
 	*g = a->guess[--a->n_guesses];
 }
@@ -174,14 +175,41 @@ static uint64_t window_left(const struct ahead *a)
 
 	/* Readers of other items use the window, too. */
 	cache_stats(a->item->ckpt->cache, &cs);
-	return all - MIN(all, MAX(a->asked, cs.ahead_bytes));
+	return all - MIN(all, MAX(a->charged, cs.ahead_bytes));
 }
 
-/* Whether a leaf of that size is decoded into memory as a whole, or not at all. */
-static bool guess_is_whole(const struct ahead *a, const struct guess *g, uint64_t bytes)
+/* Whether a leaf of that size may be decoded into a file in memory, as a whole. */
+static bool is_whole(const struct ahead *a, uint64_t bytes)
 {
-	return g->in_file && bytes >= MEMORY_FILE_LEAST && bytes <= MEMORY_FILE_MOST &&
-	       bytes <= ahead_window(a->item->ckpt);
+	return bytes >= MEMORY_FILE_LEAST && bytes <= MEMORY_FILE_MOST &&
+	       MIN(bytes, THREAD_BYTES) <= ahead_window(a->item->ckpt);
+}
+
+/*
+ * The part of the window that n bytes of a leaf take. A file in memory takes none of the cache,
+ * which the window protects, and has a limit of its own: it counts as what keeps a thread busy.
+ */
+static uint64_t guess_charge(const struct ahead *a, const struct guess *g, uint64_t n)
+{
+	return g->in_file && is_whole(a, g->bytes) ? MIN(n, THREAD_BYTES) : n;
+}
+
+static void guess_ask(struct ahead *a, struct guess *g, uint64_t asked)
+{
+	a->charged -= g->charged;
+	g->asked = asked;
+	g->charged = guess_charge(a, g, asked);
+	a->charged += g->charged;
+}
+
+/* Of the next n bytes of a leaf: those that fit what is left of the window, or a whole file. */
+static uint64_t guess_room(const struct ahead *a, const struct guess *g, uint64_t n, uint64_t left)
+{
+	uint64_t charge = guess_charge(a, g, n);
+
+	if (charge <= left)
+		return n;
+	return g->in_file && is_whole(a, g->bytes) ? 0 : left;
 }
 
 /* Set the size of a leaf, which is known now. Returns the part of it to decode. */
@@ -196,14 +224,12 @@ static uint64_t job_size(struct job *j, uint64_t bytes)
 	pthread_mutex_lock(&a->lock);
 	g = guess_find(a, j->leaf);
 	if (g && g->token == j->token && !g->is_known) {
-		a->asked -= g->asked;
-		n = MIN(bytes, MAX(window_left(a), a->n_guesses == 1 ? LEAST_PART : 0));
-		if (n < bytes && guess_is_whole(a, g, bytes))
-			n = 0;
 		g->is_known = true;
 		g->bytes = bytes;
-		g->asked = n;
-		a->asked += n;
+		guess_ask(a, g, 0);
+		n = guess_room(a, g, bytes,
+			       MAX(window_left(a), a->n_guesses == 1 ? LEAST_PART : 0));
+		guess_ask(a, g, n);
 	} else if (g && g->token == j->token) {
 		n = j->n;
 	}
@@ -249,7 +275,7 @@ static void job_decode(const struct job *j, const struct format *f, uint64_t n)
 		if (file || memory_files_have(memory, &key))
 			return;
 	}
-	format_prefetch(f, j->from, n, j->token);
+	format_prefetch(f, j->from, j->in_file ? MIN(n, THREAD_BYTES) : n, j->token);
 }
 
 static void job_run(struct pool_job *job)
@@ -337,23 +363,24 @@ static void leaf_use_forget(struct ahead *a)
 /* Add a guess for a leaf of about `bytes` bytes. False: no room. */
 static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes, enum ahead_how how)
 {
+	uint64_t left = window_left(a), all = ahead_window(a->item->ckpt) / a->part;
 	struct guess *g = &a->guess[a->n_guesses];
 
 	if (how == AHEAD_IN_FILES && leaf_use(a, leaf) & READ_WHOLE)
 		return true;
-	if (a->n_guesses == GUESSES ||
-	    (a->asked && window_left(a) < MIN(bytes, ahead_window(a->item->ckpt) / a->part)))
+	if (a->n_guesses == GUESSES)
 		return false;
 	*g = (struct guess){ .leaf = leaf,
 			     .in_file = how != AHEAD_CHUNKS && !leaf_use(a, leaf),
-			     .bytes = bytes,
-			     .asked = MIN(bytes, window_left(a)) };
+			     .bytes = bytes };
+	if (a->charged && left < MIN(guess_charge(a, g, bytes), all))
+		return false;
 	g->token = calloc(1, sizeof(*g->token));
 	if (!g->token || !job_post(a, g, 0, job_run)) {
 		free(g->token);
 		return false;
 	}
-	a->asked += g->asked;
+	guess_ask(a, g, guess_room(a, g, bytes, left));
 	a->n_guesses++;
 	return true;
 }
@@ -361,15 +388,13 @@ static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes, enum ahead
 /* Decode more of a leaf that did not fit. False: no room. */
 static bool guess_more(struct ahead *a, struct guess *g)
 {
-	uint64_t rest = g->bytes - g->asked, n = MIN(rest, window_left(a));
+	uint64_t rest = g->bytes - g->asked, n = guess_room(a, g, rest, window_left(a));
 
 	if (!g->is_known || rest == 0)
 		return true;
-	if (n < MIN(rest, guess_is_whole(a, g, g->bytes) ? rest : LEAST_PART) ||
-	    !job_post(a, g, n, job_run))
+	if (n < MIN(rest, LEAST_PART) || !job_post(a, g, n, job_run))
 		return false;
-	g->asked += n;
-	a->asked += n;
+	guess_ask(a, g, g->asked + n);
 	return n == rest;
 }
 
@@ -460,7 +485,7 @@ static bool is_filled(struct ahead *a, uint32_t reader, uint32_t leaf, uint64_t 
 	const struct guess *g = guess_find(a, leaf);
 
 	return rd && rd->reads_all && (!g || g->in_file) && !leaf_use(a, leaf) &&
-	       bytes <= ahead_window(a->item->ckpt) &&
+	       is_whole(a, bytes) &&
 	       (reader_is_next(rd, &a->orders, leaf) ||
 		reader_is_next(&a->readers.reader[0], &a->orders, leaf));
 }

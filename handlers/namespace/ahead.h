@@ -13,7 +13,8 @@
  *
  * The window limits the decoded bytes that no program has requested yet: a quarter of the cache,
  * but not more than a quarter of read_budget, nor than keeps the threads busy. If it is smaller
- * than AHEAD_LEAST, memory is short, and nothing is guessed.
+ * than AHEAD_LEAST, memory is short, and nothing is guessed. A file in memory is not in the cache
+ * and has a limit of its own; it takes the part of the window that keeps one thread busy.
  *
  * In a store (core/io/io_store.h) each leaf that was not fetched ahead costs round trips. There an
  * eighth of the window is used after the first leaf of a reader, and half of it after the second.

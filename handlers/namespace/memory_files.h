@@ -24,7 +24,7 @@
 #include "handlers/format/format.h"
 
 #define MEMORY_FILE_LEAST MiB
-#define MEMORY_FILE_MOST (17 * MiB) /* one thread decodes it: 16 MiB and a header */
+#define MEMORY_FILE_MOST (256 * MiB + MiB) /* one thread decodes it, and open() waits for that */
 #define MEMORY_IDLE_NS (60 * SECOND_NS)
 
 struct memory_files;

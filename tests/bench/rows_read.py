@@ -220,6 +220,19 @@ def whole_tree(b):
 
 
 @bench
+def large_leaves(b):
+    """1 GiB in 16 leaves of one zstd frame, into numpy, with the options that a mount has by default, and without files in memory."""
+    for option in ('passthrough=on', 'passthrough=off'):
+        m = cold(b, 'bench-large-leaves-zstd', option)
+        fresh_contender(b, f'loop, {option}', m, b.python('load_tree', m.path))
+        fresh_contender(b, f'4 threads, {option}', m, b.python('load_in_threads', m.path, 4))
+    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
+    for how in ('loop', '4 threads'):
+        b.row(f'zstd leaves of 64 MiB, np.load, {how}', f'{how}, passthrough=on', 'TensorStore', rate=1)
+        b.row(f'the same, of passthrough=off, {how}', f'{how}, passthrough=on', f'{how}, passthrough=off')
+
+
+@bench
 def raw_tree(b):
     """The same tree without compression."""
     m = cold(b, b.converted('bench-leaves-zstd', 'compression=none'))

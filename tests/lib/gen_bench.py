@@ -22,10 +22,10 @@ def weights():
     return x
 
 
-def rows(x):
+def rows(x, leaves=LEAVES):
     """The same bytes as many leaves."""
-    step = SIDE // LEAVES
-    return {f'layer{i:02d}': {'w': x[i * step:(i + 1) * step].copy()} for i in range(LEAVES)}
+    step = SIDE // leaves
+    return {f'layer{i:02d}': {'w': x[i * step:(i + 1) * step].copy()} for i in range(leaves)}
 
 
 def _save(d, tree, chunk=None, **how):
@@ -64,6 +64,12 @@ def many_raw(d):
 def leaves_zstd(d):
     """64 leaves of one chunk each."""
     return _save(d, rows(weights()))
+
+
+@case('bench-large-leaves-zstd', heavy=True)
+def large_leaves_zstd(d):
+    """16 leaves of one chunk each: 64 MiB, as the larger arrays of a language model."""
+    return _save(d, rows(weights(), 16))
 
 
 @case('bench-small', heavy=True)
