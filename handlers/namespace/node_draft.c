@@ -130,7 +130,7 @@ static int draft_node_lookup(struct node *dir, struct span name, struct node **r
 	struct draft_node *n;
 	int r;
 
-	if (draft_is_generated(nd->n, name))
+	if (draft_is_generated(nd->n, name, false))
 		return new_node(dir, name, draft_node_ref(nd->n), true, ret);
 	r = draft_lookup(nd->n, name, &n);
 	return r < 0 ? r : new_node(dir, name, n, false, ret);
@@ -144,7 +144,7 @@ static bool draft_still_valid(struct node *node)
 	bool same;
 
 	if (nd->generated)
-		return draft_is_generated(nd->n, span_str(node->name));
+		return draft_is_generated(nd->n, span_str(node->name), false);
 	if (nd->n == nd->draft->root) {
 		struct draft *d = draft_find(&node->ns->drafts, span_str(node->name));
 
@@ -174,13 +174,13 @@ static int draft_list(struct node *dir, struct listing *ret)
 	for (size_t i = 0; i < child.n && r >= 0; i++) {
 		const struct draft_node *c = child.node[i];
 
-		if (!draft_is_generated(nd->n, span_str(c->name)))
+		if (!draft_is_generated(nd->n, span_str(c->name), false))
 			r = listing_add(ret, dir, span_str(c->name), c->is_dir ? DT_DIR : DT_REG);
 	}
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&nd->draft->lock);
-	generated = draft_generated_name(nd->n);
+	generated = draft_generated_name(nd->n, false);
 	pthread_mutex_unlock(&nd->draft->lock);
 	return generated ? listing_add(ret, dir, span_str(generated), DT_REG) : 0;
 }
@@ -221,7 +221,7 @@ static int draft_do_create(struct node *dir, struct span name, int flags, struct
 	bool is_new = false;
 	int r;
 
-	if (draft_would_generate(nd->n, name)) {
+	if (draft_is_generated(nd->n, name, true)) {
 		draft_hide_generated(nd->n, false);
 	} else {
 		r = draft_create(nd->n, name, &n);
@@ -247,7 +247,7 @@ static int draft_do_unlink(struct node *dir, struct span name)
 {
 	struct node_draft *nd = node_draft_of(dir);
 
-	if (draft_is_generated(nd->n, name)) {
+	if (draft_is_generated(nd->n, name, false)) {
 		draft_hide_generated(nd->n, true);
 		return 0;
 	}
@@ -274,12 +274,12 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		return fail(-EXDEV, "'%.*s' cannot leave its draft", SPAN_ARG(name));
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "names of a draft cannot be exchanged");
-	if (draft_is_generated(nd->n, name))
+	if (draft_is_generated(nd->n, name, false))
 		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
 	/*
 	 * The text was written under a temporary name; treat it as if it had been written in place.
 	 */
-	if (draft_would_generate(node_draft_of(to_dir)->n, to_name)) {
+	if (draft_is_generated(node_draft_of(to_dir)->n, to_name, true)) {
 		struct draft_node *written;
 
 		if (draft_lookup(nd->n, name, &written) >= 0) {

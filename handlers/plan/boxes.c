@@ -29,19 +29,6 @@ static int name_box(const struct box *b, unsigned rank, struct buf *ret)
 	return r < 0 ? r : buf_addf(ret, "] of rank %d", b->rank);
 }
 
-static int refuse_overlap(const struct box *a, const struct box *b, unsigned rank, const char *what)
-{
-	auto_buf one = { 0 }, two = { 0 };
-	int r = name_box(a, rank, &one);
-
-	if (r < 0)
-		return r;
-	r = name_box(b, rank, &two);
-	return r < 0 ? r :
-		       fail(-EINVAL, "parts %.*s and %.*s of '%s' overlap",
-			    SPAN_ARG(buf_span(&one)), SPAN_ARG(buf_span(&two)), what);
-}
-
 static bool covers(const struct box *b, const uint64_t *at, unsigned rank)
 {
 	for (unsigned i = 0; i < rank; i++)
@@ -94,10 +81,19 @@ static int check_overlaps(const struct box **order, size_t n, unsigned rank, con
 {
 	for (size_t a = 0; a < n; a++)
 		for (size_t b = a + 1; b < n; b++) {
+			auto_buf one = { 0 }, two = { 0 };
+			int r;
+
 			if (rank && order[b]->start[0] >= order[a]->start[0] + order[a]->extent[0])
 				break;
-			if (boxes_overlap(order[a], order[b], rank))
-				return refuse_overlap(order[a], order[b], rank, what);
+			if (!boxes_overlap(order[a], order[b], rank))
+				continue;
+			r = name_box(order[a], rank, &one);
+			r = r < 0 ? r : name_box(order[b], rank, &two);
+			return r < 0 ? r :
+				       fail(-EINVAL, "parts %.*s and %.*s of '%s' overlap",
+					    SPAN_ARG(buf_span(&one)), SPAN_ARG(buf_span(&two)),
+					    what);
 		}
 	return 0;
 }
@@ -140,46 +136,32 @@ int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *
 
 /* ---- reading ---- */
 
-/*
- * Find the box that contains an element. *ret_run is the number of elements from there in its row.
- */
-static size_t box_at(const struct box_reader *rd, const uint64_t *at, uint64_t *ret_run)
-{
-	unsigned last = rd->array.rank - 1;
-
-	for (size_t i = 0; i < rd->n; i++) {
-		const struct box *b = &rd->box[i];
-
-		if (covers(b, at, rd->array.rank)) {
-			*ret_run = rd->array.rank ? b->start[last] + b->extent[last] - at[last] : 1;
-			return i;
-		}
-	}
-	return rd->n;
-}
-
 int boxes_read(void *arg, uint64_t off, size_t n, void *out)
 {
 	const struct box_reader *rd = arg;
+	unsigned rank = rd->array.rank;
 	uint64_t item = dtype_info(rd->array.dtype)->size;
 	uint8_t *p = out;
 
 	for (uint64_t e = off / item, end = (off + n) / item; e < end;) {
 		uint64_t at[LIMIT_RANK], rest = e, run = 1, element = 0;
-		size_t i;
+		const struct box *b = rd->box;
 		int r;
 
-		for (unsigned k = rd->array.rank; k > 0; k--) {
+		for (unsigned k = rank; k > 0; k--) {
 			at[k - 1] = rest % rd->array.shape[k - 1];
 			rest /= rd->array.shape[k - 1];
 		}
-		i = box_at(rd, at, &run);
-		if (i == rd->n)
+		while (b < rd->box + rd->n && !covers(b, at, rank))
+			b++;
+		if (b == rd->box + rd->n)
 			return fail(-EINVAL, "an element that no part has");
-		run = MIN(run, end - e);
-		for (unsigned k = 0; k < rd->array.rank; k++)
-			element = element * rd->box[i].extent[k] + at[k] - rd->box[i].start[k];
-		r = rd->read(rd->arg, i, element, run, p);
+		/* The elements from there in the box's row. */
+		if (rank)
+			run = MIN(b->start[rank - 1] + b->extent[rank - 1] - at[rank - 1], end - e);
+		for (unsigned k = 0; k < rank; k++)
+			element = element * b->extent[k] + at[k] - b->start[k];
+		r = rd->read(rd->arg, (size_t)(b - rd->box), element, run, p);
 		if (r < 0)
 			return r;
 		p += run * item;

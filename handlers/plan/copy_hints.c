@@ -25,50 +25,40 @@
 
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
-	struct copied *c;
-	bool continues;
-	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+	struct copied *c = draft_copied_new(dir);
+	int r = c ? 0 : -ENOMEM;
 
-	pthread_mutex_lock(&dir->draft->lock);
-	c = draft_copied_new(dir);
+	if (off == 0)
+		dir->hint_lost = false;
 	if (c && off == 0) {
 		buf_release(&c->document);
 		c->document.metered = true;
 	}
-	if (off == 0)
-		dir->hint_lost = false;
 	/* Programs that copy write from front to back; anything else is not a hint. */
-	continues = c && off == c->document.n;
-	if (!c)
-		r = -ENOMEM;
-	else if (continues)
+	if (c && off != c->document.n)
+		buf_release(&c->document);
+	else if (c)
 		r = off + n > LIMIT_JSON_BYTES ? -EFBIG : buf_add(&c->document, p, n);
 	if (r < 0)
 		dir->hint_lost = true;
-	if (c && (r < 0 || !continues))
+	if (c && r < 0)
 		buf_release(&c->document);
-	pthread_mutex_unlock(&dir->draft->lock);
 	err_clear();
 }
 
-static int hint_read(struct draft_node *dir, struct draft_file *f)
+void copy_hint_file(struct draft_node *dir, struct draft_file *f)
 {
 	uint64_t size = draft_file_size(f);
 	auto_buf text = { .metered = true };
 	int r = size > LIMIT_JSON_BYTES ? -EFBIG : draft_file_read_whole(f, size, &text);
 
-	if (r < 0)
-		return r;
-	copy_hint_text(dir, 0, text.p, size);
-	return 0;
-}
-
-void copy_hint_file(struct draft_node *dir, struct draft_file *f)
-{
-	if (hint_read(dir, f) < 0) {
+	if (r < 0) {
 		pthread_mutex_lock(&dir->draft->lock);
 		dir->hint_lost = true;
 		pthread_mutex_unlock(&dir->draft->lock);
+	} else {
+		copy_hint_text(dir, 0, text.p, size);
 	}
 	copy_hint_written(dir);
 	err_clear();
@@ -138,18 +128,15 @@ static struct span share_text(struct draft *d, struct span s)
 
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 {
-	struct copied *c;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+	struct copied *c = draft_copied_new(n);
 
-	pthread_mutex_lock(&n->draft->lock);
-	c = draft_copied_new(n);
-	if (c) {
-		c->leaf = *from;
-		c->leaf.sharding = share_text(n->draft, from->sharding);
-		c->leaf.write_shape = share_text(n->draft, from->write_shape);
-		c->leaf.prng_impl = share_text(n->draft, from->prng_impl);
-	}
-	pthread_mutex_unlock(&n->draft->lock);
-	err_clear();
+	if (!c)
+		return;
+	c->leaf = *from;
+	c->leaf.sharding = share_text(n->draft, from->sharding);
+	c->leaf.write_shape = share_text(n->draft, from->write_shape);
+	c->leaf.prng_impl = share_text(n->draft, from->prng_impl);
 }
 
 void copy_hint_rewritten(struct draft_node *n)
@@ -173,10 +160,9 @@ void copy_hint_stored(struct draft_node *n, bool beside_tree)
 
 void copy_hint_sha256(struct draft_node *n, const uint8_t *sha256)
 {
-	struct copied *c;
 	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+	struct copied *c = sha256 ? draft_copied_new(n) : n->copied;
 
-	c = sha256 ? draft_copied_new(n) : n->copied;
 	if (c)
 		c->leaf.has_sha256 = sha256;
 	if (c && sha256)
@@ -205,10 +191,9 @@ int copy_hint_tree(struct draft_node *n, const char *path)
 {
 	struct draft *d = n->draft;
 	auto_buf own = { 0 };
-	int r;
 	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
+	int r = draft_node_path(n, &own);
 
-	r = draft_node_path(n, &own);
 	if (path)
 		d->copied_tree |= r >= 0 && span_eq(buf_span(&own), span_str(path));
 	else
@@ -244,6 +229,16 @@ static int hint_nested(const struct plan *p, struct buf *ret)
 	return 0;
 }
 
+/* A copied text that is invalid is no hint; only a lack of memory is an error. */
+static int ignore_invalid(int r, const char *what, const char *name)
+{
+	if (r >= 0 || r == -ENOMEM)
+		return r;
+	trace(TRACE_LEAF, "%s '%s': %s", what, name, err_text(r));
+	err_clear();
+	return 0;
+}
+
 /* Parse the copied `_METADATA` of an item, or else `text`; *ret is NULL if there is none. */
 static int hint_tree(struct draft_node *item, struct buf *text, struct tree **ret)
 {
@@ -256,12 +251,7 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 	}
 	pthread_mutex_unlock(&item->draft->lock);
 	r = r < 0 || !text->n ? r : tree_parse_metadata(buf_span(text), "a copied _METADATA", ret);
-	if (r < 0 && r != -ENOMEM) {
-		trace(TRACE_LEAF, "item '%s': %s", item->name, err_text(r));
-		err_clear();
-		r = 0;
-	}
-	return r;
+	return ignore_invalid(r, "item", item->name);
 }
 
 int plan_hints_read(struct plan *p)
@@ -309,12 +299,7 @@ static int hints_hint_step(struct draft_node *root, bool is_strict, struct step_
 	pthread_mutex_unlock(&root->draft->lock);
 	if (r >= 0 && text.n)
 		r = step_meta_parse(buf_span(&text), "a copied _CHECKPOINT_METADATA", ret);
-	if (r < 0 && r != -ENOMEM) {
-		trace(TRACE_LEAF, "draft '%s': %s", root->draft->name, err_text(r));
-		err_clear();
-		r = 0;
-	}
-	return r;
+	return ignore_invalid(r, "draft", root->draft->name);
 }
 
 int plan_is_step_tree(struct draft_node *root)
@@ -373,15 +358,19 @@ int plan_hint_handler(struct plan *p)
 	return 0;
 }
 
-/* The node of the copied tree with the same key path as n. */
-const struct tree_node *plan_hint_node(const struct plan *p, const struct tree_node *n)
+const struct tree_node *plan_same_path(const struct tree *t, const struct tree_node *n)
 {
 	const struct tree_node *parent;
 
-	if (!p->hint || !n->parent)
-		return p->hint ? p->hint->root : NULL;
-	parent = plan_hint_node(p, n->parent);
+	if (!n->parent)
+		return t->root;
+	parent = plan_same_path(t, n->parent);
 	return parent && parent->kind != TREE_LEAF ? tree_child_by_key(parent, n->key) : NULL;
+}
+
+const struct tree_node *plan_hint_node(const struct plan *p, const struct tree_node *n)
+{
+	return p->hint ? plan_same_path(p->hint, n) : NULL;
 }
 
 enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n)
@@ -391,18 +380,25 @@ enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n)
 	return hint && tree_is_sequence(hint) ? hint->kind : TREE_DICT;
 }
 
+int plan_name_hint(struct plan *p)
+{
+	int r = p->hint_is_named ? 0 : tree_name(p->hint, NAME_OURS_METADATA, leaf_ext, NULL);
+
+	if (r >= 0)
+		p->hint_is_named = true;
+	return r;
+}
+
 int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span stem, struct buf *ret)
 {
 	const struct tree_node *dir, *n;
-	int r = 0;
+	int r;
 
 	if (!p->hint || !parent)
 		return 0;
-	if (!p->hint_is_named)
-		r = tree_name(p->hint, NAME_OURS_METADATA, leaf_ext, NULL);
+	r = plan_name_hint(p);
 	if (r < 0)
 		return r;
-	p->hint_is_named = true;
 	dir = plan_hint_node(p, parent);
 	n = dir && dir->kind != TREE_LEAF ? tree_child_by_stem(dir, stem) : NULL;
 	if (!n)
@@ -437,12 +433,6 @@ static struct draft_node *hints_key_of(struct draft_node *const *child, size_t n
 		       NULL;
 }
 
-/* Whether it is a JSON item, not a part of a tree with such keys. */
-static int looks_stored(struct draft_node *dir)
-{
-	return plan_is_marked(dir) ? 1 : plan_looks_opaque(dir);
-}
-
 int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 {
 	auto_draft_list child = { 0 };
@@ -456,9 +446,10 @@ int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 	if (r < 0)
 		return r;
 	key = hints_key_of(child.node, child.n);
+	/* The other is a JSON item, not a part of a tree with such keys. */
 	for (size_t i = 0; i < child.n && key && r >= 0; i++)
 		if (child.node[i]->is_dir && child.node[i] != key)
-			r = looks_stored(child.node[i]);
+			r = plan_is_marked(child.node[i]) ? 1 : plan_looks_opaque(child.node[i]);
 	if (r <= 0)
 		return r;
 	for (size_t i = 0; i < child.n; i++)

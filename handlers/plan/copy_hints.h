@@ -79,8 +79,11 @@ int plan_hints_read(struct plan *p);
  * p->is_array if the tree, of one leaf, was saved as an array.
  */
 int plan_hint_handler(struct plan *p);
-/* Returns the node of the copied tree with the same key path as n, or NULL. */
+/* Returns the node of t, or of the copied tree, with the same key path as n, or NULL. */
+const struct tree_node *plan_same_path(const struct tree *t, const struct tree_node *n);
 const struct tree_node *plan_hint_node(const struct plan *p, const struct tree_node *n);
+/* Set the names of the copied tree's nodes. */
+int plan_name_hint(struct plan *p);
 /*
  * Returns TREE_LIST or TREE_TUPLE if the copied tree has that kind for a directory; else TREE_DICT.
  */

@@ -40,14 +40,15 @@ void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec
  * nor by a plugin.
  */
 bool draft_is_tree(const struct draft_node *item);
-/* Returns the name of the generated file of a directory, or NULL. The caller holds the lock. */
-const char *draft_generated_name(const struct draft_node *dir);
+/*
+ * Returns the name of the generated file of a directory, or NULL. if_hidden: even if it is hidden.
+ * The caller holds the lock.
+ */
+const char *draft_generated_name(const struct draft_node *dir, bool if_hidden);
 /*
  * Whether `name` in dir is its generated file. This function and the following ones lock the draft.
  */
-bool draft_is_generated(struct draft_node *dir, struct span name);
-/* Whether `name` in dir would be its generated file if that were not hidden. */
-bool draft_would_generate(struct draft_node *dir, struct span name);
+bool draft_is_generated(struct draft_node *dir, struct span name, bool if_hidden);
 /* Hide or show the generated file: tar removes a file before it writes it. */
 void draft_hide_generated(struct draft_node *dir, bool hide);
 /*

@@ -19,16 +19,6 @@ struct span plan_stem(const struct draft_node *n)
 	return name;
 }
 
-/* Make a leaf with the key of the file's name; "%" alone is the root of the tree. */
-static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node *n,
-		    struct plan_leaf **ret)
-{
-	auto_buf key = { 0 };
-	int r = parent ? plan_key(p, parent, n, plan_stem(n), false, &key) : 0;
-
-	return r < 0 ? r : plan_leaf_new(p, parent, n, buf_span(&key), ret);
-}
-
 /* ---- a file as leaf types see it ---- */
 
 static struct plan_input *plan_input_of(struct leaf_input *f)
@@ -51,18 +41,14 @@ static int source_contents(struct leaf_input *f, struct buf *ret)
 static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bool word,
 		      struct span *ret)
 {
-	struct span value;
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+	struct span value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
 
-	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
 	if (!value.p && !strcmp(name, "prng_impl"))
 		value = draft_copied(n)->leaf.prng_impl;
 	if (!value.p && !strcmp(name, "write_shape"))
 		value = draft_copied(n)->leaf.write_shape;
-	if (value.p)
-		r = arena_keep(&p->tree->arena, value, ret);
-	return r;
+	return value.p ? arena_keep(&p->tree->arena, value, ret) : 0;
 }
 
 /*
@@ -90,43 +76,24 @@ static bool sharding_fits(struct span text, const struct leaf_desc *l)
 	return fits;
 }
 
-/* The data of keys are uint32 in all implementations of JAX. */
-static int plan_leaf_check_key(const struct leaf_desc *d)
-{
-	if (!d->key_impl.p || d->array.dtype == DTYPE_UINT32)
-		return 0;
-	return fail(-EINVAL,
-		    "it holds random keys (prng_impl '%.*s'), whose data are uint32: it cannot be "
-		    "stored as %s",
-		    SPAN_ARG(d->key_impl), dtype_info(d->array.dtype)->name);
-}
-
-static int options_locked(struct plan *p, const struct draft_node *n, struct span tensor,
-			  struct leaf_desc *ret)
-{
-	struct span sharding = draft_copied(n)->leaf.sharding;
-	struct save_opts o;
-	int r = draft_save_opts(n, tensor, &o);
-
-	if (r < 0)
-		return r;
-	ret->is_jax = is_jax(n, &o, ret->is_jax);
-	/* The contents may have another shape than the leaf that was copied. */
-	return ret->is_jax && sharding_fits(sharding, ret) ?
-		       arena_keep(&p->tree->arena, sharding, &ret->sharding) :
-		       0;
-}
-
 /*
  * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
  */
 static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
 			 struct leaf_desc *ret)
 {
+	struct span copied;
+	struct save_opts o;
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	r = options_locked(p, n, tensor, ret);
+	r = draft_save_opts(n, tensor, &o);
+	if (r >= 0)
+		ret->is_jax = is_jax(n, &o, ret->is_jax);
+	copied = draft_copied(n)->leaf.sharding;
+	/* The contents may have another shape than the leaf that was copied. */
+	if (r >= 0 && ret->is_jax && sharding_fits(copied, ret))
+		r = arena_keep(&p->tree->arena, copied, &ret->sharding);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
@@ -139,11 +106,16 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 		ret->sharding = span_of(NULL, 0);
 	}
 	r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
-	if (r < 0)
+	if (r < 0 || !ret->key_impl.p)
 		return r;
-	/* Only a jax array can be a typed PRNG key. */
-	ret->is_jax |= ret->key_impl.p != NULL;
-	return ret->has_shape ? plan_leaf_check_key(ret) : 0;
+	/* Only a jax array can be a typed PRNG key, and its data are uint32 in all of them. */
+	ret->is_jax = true;
+	if (!ret->has_shape || ret->array.dtype == DTYPE_UINT32)
+		return 0;
+	return fail(-EINVAL,
+		    "it holds random keys (prng_impl '%.*s'), whose data are uint32: it cannot be "
+		    "stored as %s",
+		    SPAN_ARG(ret->key_impl), dtype_info(ret->array.dtype)->name);
 }
 
 int plan_take_shape(struct plan *p, struct array_type t, struct leaf_desc *ret)
@@ -182,10 +154,9 @@ static int source_dtype(struct leaf_input *f, enum dtype natural, enum dtype *re
 			enum dtype *ret_copied)
 {
 	struct plan_input *s = plan_input_of(f);
-	struct span word;
 	auto_unlock pthread_mutex_t *held = lock_hold(&s->node->draft->lock);
+	struct span word = draft_xattr_word(s->node, "dtype");
 
-	word = draft_xattr_word(s->node, "dtype");
 	*ret_named = word.p ? dtype_by_user(word) : natural;
 	*ret_copied = word.p ? DTYPE_UNKNOWN : draft_copied(s->node)->leaf.dtype;
 	return draft_save_opts(s->node, span_of(NULL, 0), &s->opts);
@@ -323,18 +294,10 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
 	return r < 0 ? r : plan_record(p, l);
 }
 
-static int not_a_leaf(void)
-{
-	auto_buf leaves = { 0 };
-	int r = leaf_extensions(&leaves);
-
-	return r < 0 ? r :
-		       fail(-EINVAL, "it is not a leaf: leaves are %.*s and .safetensors files",
-			    SPAN_ARG(buf_span(&leaves)));
-}
-
+/* Add the leaf of one file; the name "%" alone is the root of the tree. */
 static int plan_plain(struct plan *p, struct tree_node *parent, struct draft_node *n)
 {
+	auto_buf key = { 0 }, leaves = { 0 };
 	struct plan_input s;
 	struct leaf_desc desc;
 	struct plan_leaf *l;
@@ -343,16 +306,23 @@ static int plan_plain(struct plan *p, struct tree_node *parent, struct draft_nod
 	init_file(p, n, &s);
 	r = leaf_classify(&s.input, &desc);
 	leaf_input_release(&s.input);
-	if (r == 0 && p->strict)
-		return not_a_leaf();
-	if (r > 0) {
-		r = new_leaf(p, parent, n, &l);
-		if (r < 0 || !l)
-			return r;
-		l->desc = desc;
-		r = plan_record(p, l);
+	if (r < 0 || (r == 0 && !p->strict))
+		return r;
+	if (r == 0) {
+		r = leaf_extensions(&leaves);
+		return r < 0 ? r :
+			       fail(-EINVAL,
+				    "it is not a leaf: leaves are %.*s and .safetensors files",
+				    SPAN_ARG(buf_span(&leaves)));
 	}
-	return r;
+	r = parent ? plan_key(p, parent, n, plan_stem(n), false, &key) : 0;
+	if (r < 0)
+		return r;
+	r = plan_leaf_new(p, parent, n, buf_span(&key), &l);
+	if (r < 0 || !l)
+		return r;
+	l->desc = desc;
+	return plan_record(p, l);
 }
 
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)

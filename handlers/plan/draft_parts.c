@@ -6,20 +6,9 @@
  * array. If not, the array is encoded again from all parts.
  */
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "handlers/plan/draft_plan.h"
-
-static int same_whole(const struct draft_part *a, const struct draft_node *na,
-		      const struct draft_part *b, const struct draft_node *nb)
-{
-	bool same = a->rank == b->rank;
-
-	for (unsigned i = 0; i < a->rank && same; i++)
-		same = a->whole[i] == b->whole[i];
-	return same ? 0 :
-		      fail(-EINVAL, "parts '%s' and '%s' are of arrays of different shapes",
-			   na->name, nb->name);
-}
 
 /* Parts that do not overlap and have as many elements as the whole array tile it. */
 int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
@@ -30,10 +19,11 @@ int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, siz
 	if (!box || !what)
 		return fail(-ENOMEM, "cannot look at %zu parts", n);
 	for (size_t i = 0; i < n; i++) {
-		int r = same_whole(&p[0], parts[0], &p[i], parts[i]);
-
-		if (r < 0)
-			return r;
+		if (p[i].rank != p[0].rank ||
+		    memcmp(p[i].whole, p[0].whole, p[0].rank * sizeof(*p[0].whole)))
+			return fail(-EINVAL,
+				    "parts '%s' and '%s' are of arrays of different shapes",
+				    parts[0]->name, parts[i]->name);
 		memcpy(box[i].start, p[i].start, sizeof(box[i].start));
 		memcpy(box[i].extent, p[i].extent, sizeof(box[i].extent));
 		box[i].rank = -1;
@@ -44,34 +34,23 @@ int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, siz
 
 /* Check that the file has the box that its name says, and the dtype of the other parts. */
 static int parts_check_part(struct draft_node *n, const struct draft_part *p,
-			    struct draft_node *first, enum dtype *dtype)
+			    const struct draft_node *first, enum dtype *dtype)
 {
 	const struct draft_array *a;
 	int r = draft_file_seal(n->file);
 
 	if (r < 0)
 		return err_at(r, "'%s'", n->name);
-	pthread_mutex_lock(&n->file->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->file->lock);
+
 	a = n->file->n_arrays == 1 ? &n->file->array[0] : NULL;
 	if (!a || a->rank != p->rank || memcmp(a->shape, p->extent, p->rank * sizeof(uint64_t)))
-		r = fail(-EINVAL, "'%s': the array in it has not the shape of the box", n->name);
-	else if (*dtype != DTYPE_UNKNOWN && a->stored != *dtype)
-		r = fail(-EINVAL, "'%s' is of dtype %s, and '%s' of %s", n->name,
-			 dtype_info(a->stored)->name, first->name, dtype_info(*dtype)->name);
-	else
-		*dtype = a->stored;
-	pthread_mutex_unlock(&n->file->lock);
-	return r;
-}
-
-static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n,
-		       const struct plan_scope *scope, enum dtype *dtype)
-{
-	int r = scope->check_tiling ? scope->check_tiling(parts, p, n) : 0;
-
-	for (size_t i = 0; i < n && r >= 0; i++)
-		r = parts_check_part(parts[i], &p[i], parts[0], dtype);
-	return r;
+		return fail(-EINVAL, "'%s': the array in it has not the shape of the box", n->name);
+	if (*dtype != DTYPE_UNKNOWN && a->stored != *dtype)
+		return fail(-EINVAL, "'%s' is of dtype %s, and '%s' of %s", n->name,
+			    dtype_info(a->stored)->name, first->name, dtype_info(*dtype)->name);
+	*dtype = a->stored;
+	return 0;
 }
 
 /* Get the boxes of the parts, their dtype when the plan is strict, and the key of the array. */
@@ -82,9 +61,10 @@ static int parts_look(struct plan *p, const struct tree_node *parent, struct dra
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = draft_part_of(span_str(parts[i]->name), &part[i]);
-	if (r < 0)
-		return r;
-	r = p->strict ? check_parts(parts, part, n, p->scope, dtype) : 0;
+	if (r >= 0 && p->strict && p->scope->check_tiling)
+		r = p->scope->check_tiling(parts, part, n);
+	for (size_t i = 0; i < n && r >= 0 && p->strict; i++)
+		r = parts_check_part(parts[i], &part[i], parts[0], dtype);
 	return r < 0 || !parent ? r : plan_key(p, parent, parts[0], part[0].stem, false, key);
 }
 
@@ -138,48 +118,29 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 	return true;
 }
 
-/* Open each sealed part once, so that all rows of a chunk find it decoded. */
-static int parts_open_parts(const struct plan_leaf *l, struct zarr **part)
+/* Encode the array from its parts, each opened once so that all rows of a chunk find it decoded. */
+static int parts_join(struct plan_leaf *l, const struct draft_part *part)
 {
-	int r = 0;
-
-	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
-		const struct draft_node *node = l->part[i];
-
-		r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv,
-			      span_of(NULL, 0), cache_owner(), 0, &part[i]);
-	}
-	return r;
-}
-
-/* Encode the array from its opened parts. */
-static int parts_encode(struct plan_leaf *l, const struct draft_part *part, struct zarr **opened)
-{
+	auto_free struct zarr **opened = calloc(l->n_parts, sizeof(struct zarr *));
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
 				     .array = l->desc.array,
 				     .read = box_read_zarr,
 				     .arg = opened };
+	int r = 0;
 
-	if (!box)
+	if (!opened || !box)
 		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
-	for (size_t i = 0; i < l->n_parts; i++) {
+	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
+		const struct draft_node *node = l->part[i];
+
 		memcpy(box[i].start, part[i].start, sizeof(box[i].start));
 		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
+		r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv,
+			      span_of(NULL, 0), cache_owner(), 0, &opened[i]);
 	}
-	return plan_store(l, &l->desc.array, boxes_read, &reader);
-}
-
-static int parts_join(struct plan_leaf *l, const struct draft_part *part)
-{
-	auto_free struct zarr **opened = calloc(l->n_parts, sizeof(struct zarr *));
-	int r;
-
-	if (!opened)
-		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
-	r = parts_open_parts(l, opened);
-	r = r < 0 ? r : parts_encode(l, part, opened);
+	r = r < 0 ? r : plan_store(l, &l->desc.array, boxes_read, &reader);
 	for (size_t i = 0; i < l->n_parts; i++)
 		zarr_unref(opened[i]);
 	return r;

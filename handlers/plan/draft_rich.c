@@ -13,24 +13,6 @@
 #include "core/tree/tree_manifest_read.h"
 #include "handlers/plan/copy_hints.h"
 
-/* Parse the xattr: 1; 0: it is not set. */
-static int type_of_xattr(struct plan *p, struct draft_node *dir, const struct tree_type **ret)
-{
-	auto_buf text = { 0 };
-	auto_json doc = { 0 };
-	int r = draft_get_xattr(dir, "namedtuple", &text);
-
-	if (r == -ENODATA)
-		return 0;
-	if (r < 0)
-		return r;
-	r = json_parse(buf_span(&text), "user.pytree.namedtuple", &doc);
-	if (r < 0)
-		return r;
-	r = tree_type_of_json(doc.root, "user.pytree.namedtuple", &p->tree->arena, ret);
-	return r < 0 ? r : 1;
-}
-
 /*
  * Whether the children, a linked list while the tree is built, have the keys of the fields, in any
  * order.
@@ -98,11 +80,21 @@ static int rich_find_type(struct plan *p, struct draft_node *dir, const struct t
 			  bool is_dict, const struct tree_type **ret)
 {
 	const struct tree_node *hint;
-	int r = type_of_xattr(p, dir, ret);
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = draft_get_xattr(dir, "namedtuple", &text);
 
-	err_clear();
-	if (r == 0 && (hint = plan_hint_node(p, node)))
-		r = tree_type_like(p->tree, hint, ret);
+	if (r == -ENODATA) {
+		err_clear();
+		hint = plan_hint_node(p, node);
+		r = hint ? tree_type_like(p->tree, hint, ret) : 0;
+	} else if (r >= 0) {
+		r = json_parse(buf_span(&text), "user.pytree.namedtuple", &doc);
+		if (r >= 0)
+			r = tree_type_of_json(doc.root, "user.pytree.namedtuple", &p->tree->arena,
+					      ret);
+		r = r < 0 ? r : 1;
+	}
 	return r > 0 && is_dict && (*ret)->clazz.n ? 0 : r;
 }
 

@@ -24,15 +24,14 @@ static void mark_document(const struct draft *d, struct copied *c)
 
 void draft_hint_open(struct draft_node *dir, atomic_bool *open)
 {
-	struct copied *c;
 	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+	struct copied *c = draft_copied_new(dir);
 
-	c = draft_copied_new(dir);
-	if (c) {
-		c->writers += !atomic_exchange(open, true);
-		mark_document(dir->draft, c);
-		clock_gettime(CLOCK_REALTIME, &c->mtime);
-	}
+	if (!c)
+		return;
+	c->writers += !atomic_exchange(open, true);
+	mark_document(dir->draft, c);
+	clock_gettime(CLOCK_REALTIME, &c->mtime);
 }
 
 void draft_hint_close(struct draft_node *dir, atomic_bool *open)
@@ -52,54 +51,32 @@ void draft_hint_close(struct draft_node *dir, atomic_bool *open)
 
 void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime)
 {
-	struct copied *c;
 	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+	struct copied *c = draft_copied_new(dir);
 
-	c = draft_copied_new(dir);
-	if (c) {
-		mark_document(dir->draft, c);
-		c->mtime = *mtime;
-	}
+	if (!c)
+		return;
+	mark_document(dir->draft, c);
+	c->mtime = *mtime;
 }
 
 void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec *mtime)
 {
-	struct copied *c = NULL;
 	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+	struct copied *c = generated ? draft_copied_new(n) : NULL;
 
-	if (!generated)
-		n->mtime = *mtime;
-	else if ((c = draft_copied_new(n)))
+	if (c)
 		c->mtime = *mtime;
+	else if (!generated)
+		n->mtime = *mtime;
 }
 
 /* ---- comparison of two texts ---- */
-
-static const struct tree_node *at_same_path(const struct tree *hint, const struct tree_node *n)
-{
-	const struct tree_node *parent;
-
-	if (!n->parent)
-		return hint->root;
-	parent = at_same_path(hint, n->parent);
-	return parent && parent->kind != TREE_LEAF ? tree_child_by_key(parent, n->key) : NULL;
-}
 
 static bool is_array(const struct tree_node *n)
 {
 	return span_eq(n->value_type, span_str("jax.Array")) ||
 	       span_eq(n->value_type, span_str("np.ndarray"));
-}
-
-static bool says_node(const struct tree *hint, const struct tree_node *n)
-{
-	const struct tree_node *t = at_same_path(hint, n);
-
-	if (!t || (t->kind == TREE_LEAF) != (n->kind == TREE_LEAF))
-		return false;
-	return n->kind != TREE_LEAF ||
-	       (t->value == n->value &&
-		(span_eq(t->value_type, n->value_type) || (is_array(t) && is_array(n))));
 }
 
 /* Whether `hint` describes everything in `now`; `all`: and nothing else. */
@@ -110,8 +87,17 @@ static bool says_tree(struct span hint, struct span now, bool all)
 		    tree_parse_metadata(now, "_METADATA", &n) >= 0 &&
 		    (!all || t->n_nodes == n->n_nodes);
 
-	for (uint32_t i = 0; says && i < n->n_nodes; i++)
-		says = n->nodes[i]->n_children || says_node(t, n->nodes[i]);
+	for (uint32_t i = 0; says && i < n->n_nodes; i++) {
+		const struct tree_node *is = n->nodes[i], *was = plan_same_path(t, is);
+
+		if (is->n_children)
+			continue;
+		says = was && (was->kind == TREE_LEAF) == (is->kind == TREE_LEAF);
+		if (says && is->kind == TREE_LEAF)
+			says = was->value == is->value &&
+			       (span_eq(was->value_type, is->value_type) ||
+				(is_array(was) && is_array(is)));
+	}
 	return says;
 }
 
@@ -135,59 +121,6 @@ static bool says_items(struct span hint, struct span now, bool all)
 
 /* ---- the text ---- */
 
-/* A snapshot of the written text and its state. */
-struct hint {
-	bool as_new; /* it is open, or nothing has changed since */
-	bool taken_away;
-	bool known, says; /* it was compared since the last change; the result */
-	uint64_t changes;
-	struct timespec mtime, dir_mtime;
-};
-
-static int shown_look(struct draft_node *dir, struct buf *ret_text, struct hint *ret)
-{
-	const struct draft *d = dir->draft;
-	const struct copied *c;
-	int r;
-	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
-
-	c = draft_copied(dir);
-	r = buf_add_span(ret_text, buf_span(&c->document));
-	ret->as_new = c->writers || c->written_at == d->changes;
-	ret->taken_away = c->removals != d->removals;
-	ret->changes = d->changes;
-	ret->known = c->compared_at == d->changes + 1;
-	ret->says = c->agrees;
-	ret->mtime = c->mtime;
-	ret->dir_mtime = dir->mtime;
-	return r;
-}
-
-static void keep_comparison(struct draft_node *dir, const struct hint *t)
-{
-	struct copied *c;
-	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
-
-	c = draft_copied_new(dir);
-	if (c) {
-		c->compared_at = t->changes + 1;
-		c->agrees = t->says;
-	}
-}
-
-/* The same for a step that is one tree, whose only handler is that of the tree. */
-static int print_of_tree(const struct draft *d, struct step_meta *m, struct buf *ret)
-{
-	auto_of(plan) struct plan *p = NULL;
-	int r = plan_new(d->root, false, &p);
-
-	if (r < 0)
-		return r;
-	m->kind = STEP_ITEMS_ONE;
-	m->handler = plan_handler(p);
-	return step_meta_print(m, ret);
-}
-
 /* Make `_CHECKPOINT_METADATA` as a commit would write it now. */
 static int checkpoint_metadata(struct draft *d, struct buf *ret)
 {
@@ -195,12 +128,20 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 	struct step_meta m = { .kind = STEP_ITEMS_MAP,
 			       .has_init = true,
 			       .init_ns = d->dir->init_ns };
+	auto_of(plan) struct plan *only = NULL;
 	struct step_item *items;
 	struct plan **plans;
 	int r;
 
-	if (d->is_tree)
-		return print_of_tree(d, &m, ret);
+	/* The only handler of a step that is one tree is that of the tree. */
+	if (d->is_tree) {
+		r = plan_new(d->root, false, &only);
+		if (r < 0)
+			return r;
+		m.kind = STEP_ITEMS_ONE;
+		m.handler = plan_handler(only);
+		return step_meta_print(&m, ret);
+	}
 	r = draft_children(d->root, &child);
 	if (r < 0)
 		return r;
@@ -239,30 +180,44 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime)
 {
-	bool of_step = dir == dir->draft->root && (!dir->draft->is_item || dir->draft->is_tree);
+	struct draft *d = dir->draft;
+	bool of_step = dir == d->root && (!d->is_item || d->is_tree), taken_away, says;
 	auto_buf text = { 0 };
-	struct hint t = { 0 };
-	bool as_written;
-	int r = shown_look(dir, &text, &t);
+	struct copied was, *now;
+	uint64_t changes;
+	int r;
 
+	pthread_mutex_lock(&d->lock);
+	was = *draft_copied(dir);
+	r = buf_add_span(&text, buf_span(&was.document));
+	changes = d->changes;
+	taken_away = was.removals != d->removals;
+	*ret_mtime = dir->mtime;
+	pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return r;
-	as_written = text.n && (t.as_new || (t.known && t.says));
-	if (!as_written) {
-		r = of_step ? checkpoint_metadata(dir->draft, ret) : draft_metadata(dir, ret);
-		if (r < 0)
+	says = was.writers || was.written_at == changes;
+	/* It was compared since the last change. */
+	if (was.compared_at == changes + 1)
+		says |= was.agrees;
+	if (!text.n || !says) {
+		r = of_step ? checkpoint_metadata(d, ret) : draft_metadata(dir, ret);
+		if (r < 0 || !text.n || was.compared_at == changes + 1)
 			return r;
-	}
-	if (!as_written && text.n && !t.known) {
-		t.says = (of_step ? says_items : says_tree)(buf_span(&text), buf_span(ret),
-							    t.taken_away);
+		says = (of_step ? says_items : says_tree)(buf_span(&text), buf_span(ret),
+							  taken_away);
 		err_clear();
-		keep_comparison(dir, &t);
-		as_written = t.says;
+		pthread_mutex_lock(&d->lock);
+		now = draft_copied_new(dir);
+		if (now) {
+			now->compared_at = changes + 1;
+			now->agrees = says;
+		}
+		pthread_mutex_unlock(&d->lock);
+		if (!says)
+			return 0;
 	}
-	*ret_mtime = as_written ? t.mtime : t.dir_mtime;
-	if (!as_written)
-		return 0;
+	*ret_mtime = was.mtime;
 	buf_clear(ret);
 	return buf_add_span(ret, buf_span(&text));
 }

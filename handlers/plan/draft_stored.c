@@ -29,13 +29,6 @@ static void signs_release(struct signs *s)
 }
 #define auto_signs __attribute__((cleanup(signs_release))) struct signs
 
-static bool stored_is_known(const struct options *o, const char *name)
-{
-	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) ||
-	       !strcmp(name, "metadata") || !strcmp(name, "metrics") ||
-	       !strcmp(name, "proto.pbtxt");
-}
-
 static bool stored_is_copied(struct draft_node *n, bool beside)
 {
 	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
@@ -45,6 +38,7 @@ static bool stored_is_copied(struct draft_node *n, bool beside)
 
 static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
 {
+	const struct options *o = n->draft->env->options;
 	enum name_ext ext = name_ext_of(span_str(n->name));
 	bool copied = stored_is_copied(n, s->beside);
 	char **example = copied ? &s->copied : &s->written;
@@ -52,7 +46,9 @@ static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
 	s->n++;
 	s->leaf |= ext != NAME_EXT_NONE;
 	s->array |= ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
-	s->known |= stored_is_known(n->draft->env->options, n->name);
+	s->known |= !strcmp(n->name, o->json_filename) || !strcmp(n->name, o->proto_filename) ||
+		    !strcmp(n->name, "metadata") || !strcmp(n->name, "metrics") ||
+		    !strcmp(n->name, "proto.pbtxt");
 	/* No program asks to copy the contents of an empty file, so it may be either. */
 	if (*example || (!copied && draft_file_size(n->file) == 0))
 		return 0;
@@ -102,11 +98,10 @@ static bool is_of_hint(struct plan *p, const char *name)
 {
 	if (!p->hint || p->hint->root->kind == TREE_LEAF)
 		return false;
-	if (!p->hint_is_named && tree_name(p->hint, NAME_OURS_METADATA, leaf_ext, NULL) < 0) {
+	if (plan_name_hint(p) < 0) {
 		err_clear();
 		return true;
 	}
-	p->hint_is_named = true;
 	return tree_child(p->hint->root, span_str(name)) != NULL;
 }
 
@@ -168,16 +163,17 @@ bool plan_is_marked(struct draft_node *n)
 static int is_other(struct draft_node *n)
 {
 	auto_signs s = { .beside = true };
+	bool marked, said;
 	struct span word;
 	int r;
 
-	if (plan_is_marked(n))
-		return 1;
 	pthread_mutex_lock(&n->draft->lock);
 	word = draft_xattr_word(n, "kind");
+	said = word.p;
+	marked = span_eq(word, span_str("opaque"));
 	pthread_mutex_unlock(&n->draft->lock);
-	if (word.p)
-		return 0;
+	if (said)
+		return marked;
 	r = n->is_dir ? stored_look(n, "", &s) : stored_is_copied(n, true);
 	if (r < 0)
 		return r;
@@ -251,34 +247,26 @@ int plan_take_others(struct plan *p, struct draft_node **child, size_t *n)
 	return 0;
 }
 
-/*
- * Whether a name at the top of an item with arrays may have been meant as another file: 1 or 0. Not
- * an array, or a directory with arrays in it.
- */
-static int stored_may_be_other(struct draft_node *n)
-{
-	enum name_ext ext = name_ext_of(span_str(n->name));
-	int arrays = n->is_dir ? has_arrays(n) : ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
-
-	return arrays < 0 ? arrays : !arrays;
-}
-
 int plan_say_how_to_mark(const struct plan *p, int r)
 {
 	const struct draft *d = p->item->draft;
 	const char *item = d->is_item ? "" : p->item->name, *file = NULL;
 	struct err_note why;
-	int say;
+	enum name_ext ext;
+	bool say;
 
 	if (r != -EINVAL || !p->strict || !p->item->is_dir || p->kind != PLAN_TREE)
 		return r;
 	err_save(r, &why);
 	say = p->hint ? 0 : has_arrays(p->item) == 0;
+	/* A name at the top may have been meant as another file: not an array or one's directory. */
 	if (!say && p->refused) {
-		say = stored_may_be_other(p->refused);
+		ext = name_ext_of(span_str(p->refused->name));
+		say = p->refused->is_dir ? has_arrays(p->refused) == 0 :
+					   ext != NAME_EXT_NPY && ext != NAME_EXT_SAFETENSORS;
 		file = p->refused->name;
 	}
-	if (say <= 0)
+	if (!say)
 		return err_restore(&why);
 	return fail(r,
 		    "%s; %s is stored as it is when cp -a copies it, or when it is marked: "

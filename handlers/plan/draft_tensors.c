@@ -6,6 +6,7 @@
  * it was. Any other is a tree of dicts and arrays by the names of its tensors.
  */
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/dtype/cast.h"
 #include "core/tree/tree_tensors.h"
@@ -16,43 +17,29 @@
 
 /* ---- by names ---- */
 
-/*
- * Make the dicts for the leading keys of a tensor's name: "a.b" of "a.b.c", with the separator of
- * this mount.
- */
-static int tensors_make_path(struct plan *p, struct tree_node *parent, struct span path,
-			     struct tree_node **ret, struct span *ret_last)
+/* Add a tensor below the dicts of its leading keys: "a" and "b" of "a.b.c", with the separator of
+ * this mount. */
+static int plan_tensor(struct plan *p, struct tree_node *parent, struct draft_node *n, size_t i)
 {
 	struct span by = span_str(p->item->draft->env->options->safetensors_separator);
+	const struct draft_array *a = &n->file->array[i];
+	struct span path = a->name;
 	const uint8_t *at;
+	struct plan_leaf *l;
+	int r;
 
 	while (by.n && (at = memmem(path.p, path.n, by.p, by.n))) {
-		size_t n = (size_t)(at - path.p);
-		int r = tree_build_child(&p->build, parent, span_of(path.p, n), false, &parent);
+		size_t len = (size_t)(at - path.p);
 
+		r = tree_build_child(&p->build, parent, span_of(path.p, len), false, &parent);
 		if (r < 0)
 			return r;
 		if (parent->kind == TREE_LEAF)
 			return fail(-EINVAL, "tensor '%.*s' is inside another one", SPAN_ARG(path));
 		parent->kind = TREE_DICT;
-		path = span_from(path, n + by.n);
+		path = span_from(path, len + by.n);
 	}
-	*ret = parent;
-	*ret_last = path;
-	return 0;
-}
-
-static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node *n, size_t i)
-{
-	const struct draft_array *a = &n->file->array[i];
-	struct tree_node *parent = NULL;
-	struct plan_leaf *l;
-	struct span last;
-	int r = tensors_make_path(p, top, a->name, &parent, &last);
-
-	if (r < 0)
-		return r;
-	r = plan_leaf_new(p, parent, n, last, &l);
+	r = plan_leaf_new(p, parent, n, path, &l);
 	if (r < 0 || !l)
 		return r;
 	l->index = i;
@@ -96,24 +83,13 @@ static void tensors_set_kind(struct plan *p, struct tree_node *t, const struct t
 		p->opts.rich_types = true;
 }
 
-/* Get what the manifest says of an array beside its place: whether it is JAX's, or has random keys.
- */
-static int take_marks(struct grafting *g, const struct tree_node *like, struct leaf_desc *ret)
-{
-	struct span impl;
-
-	ret->is_jax = span_eq(like->value_type, span_str(JAX_ARRAY));
-	return tree_key_impl(g->from, like->param, &impl) ?
-		       arena_keep(&g->p->tree->arena, impl, &ret->key_impl) :
-		       0;
-}
-
 static int graft_leaf(struct grafting *g, const struct tree_node *like, struct tree_node *parent)
 {
 	struct plan *p = g->p;
 	struct draft_file *file = g->n->file;
 	struct tensor_name key = { like->param, 0 }, *t;
 	struct plan_leaf *l;
+	struct span impl;
 	int r = plan_leaf_new(p, parent, g->n, like->key, &l);
 
 	if (r < 0 || !l)
@@ -133,11 +109,15 @@ static int graft_leaf(struct grafting *g, const struct tree_node *like, struct t
 	r = plan_take_shape(p, array_stored_type(&file->array[t->index]), &l->desc);
 	if (r < 0)
 		return r;
-	/* Arrays are described when all names are known. */
-	if (!span_eq(like->value_type, span_str(NUMBER)) || l->desc.array.rank)
-		return take_marks(g, like, &l->desc);
-	l->desc.type = leaf_type_of(like);
-	return plan_record(p, l);
+	if (span_eq(like->value_type, span_str(NUMBER)) && !l->desc.array.rank) {
+		l->desc.type = leaf_type_of(like);
+		return plan_record(p, l);
+	}
+	/* The rest of an array is described when all names are known. */
+	l->desc.is_jax = span_eq(like->value_type, span_str(JAX_ARRAY));
+	return tree_key_impl(g->from, like->param, &impl) ?
+		       arena_keep(&p->tree->arena, impl, &l->desc.key_impl) :
+		       0;
 }
 
 /* Copy the texts of a type, which are those of the tree that will be freed. */
@@ -146,22 +126,19 @@ static int keep_type(struct arena *arena, const struct tree_type *type,
 {
 	struct tree_type *own = arena_calloc(arena, 1, sizeof(*own));
 	struct span *fields = arena_calloc(arena, type->n_fields + 1, sizeof(*fields));
-	int r = own && fields ? 0 : fail(-ENOMEM, "cannot keep a type");
+	int r;
 
-	if (r < 0)
-		return r;
-	r = arena_keep(arena, type->module, &own->module);
-	if (r < 0)
-		return r;
-	r = arena_keep(arena, type->clazz, &own->clazz);
-	for (size_t i = 0; i < type->n_fields && r >= 0; i++)
-		r = arena_keep(arena, type->fields[i], &fields[i]);
-	if (r < 0)
-		return r;
+	if (!own || !fields)
+		return fail(-ENOMEM, "cannot keep a type");
 	own->fields = fields;
 	own->n_fields = type->n_fields;
-	*ret = own;
-	return 0;
+	r = arena_keep(arena, type->module, &own->module);
+	r = r < 0 ? r : arena_keep(arena, type->clazz, &own->clazz);
+	for (size_t i = 0; i < type->n_fields && r >= 0; i++)
+		r = arena_keep(arena, type->fields[i], &fields[i]);
+	if (r >= 0)
+		*ret = own;
+	return r;
 }
 
 /* Types of namedtuples and orders of dicts. */
@@ -231,26 +208,6 @@ static void tensors_metadata_release(struct metadata *m)
 	json_release(&m->doc);
 }
 
-/* Get the tree of the file's manifest, unless it is a single leaf. */
-static int tensors_tree_of(const struct draft_file *file, struct metadata *m)
-{
-	auto_of(tree) struct tree *tree = NULL;
-	auto_free struct span *names = calloc(file->n_arrays + 1, sizeof(*names));
-	int r;
-
-	if (!names)
-		return fail(-ENOMEM, "cannot list %zu tensors", file->n_arrays);
-	for (size_t i = 0; i < file->n_arrays; i++)
-		names[i] = file->array[i].name;
-	r = tree_from_manifest(names, file->n_arrays, &m->manifest, &style_safetensors, m->doc.root,
-			       &tree);
-	if (r < 0)
-		return r;
-	if (tree->root->kind != TREE_LEAF)
-		m->tree = take(tree);
-	return 0;
-}
-
 /* Numbers are stored by their values. Called without the file's lock. */
 static int tensors_take_numbers(struct plan *p, struct draft_node *n, size_t first)
 {
@@ -277,38 +234,53 @@ static int tensors_take_numbers(struct plan *p, struct draft_node *n, size_t fir
 
 /* ---- the file ---- */
 
+/* Read the manifest of the file, if it has one, and the tree of that unless it is a single leaf. */
 static int metadata_read(const struct draft_file *file, struct metadata *ret)
 {
+	auto_of(tree) struct tree *tree = NULL;
+	auto_free struct span *names = NULL;
 	const struct json *text;
-	int r = file->st.metadata ?
-			json_parse(span_str(file->st.metadata), "__metadata__", &ret->doc) :
-			0;
+	int r;
 
+	if (!file->st.metadata)
+		return 0;
+	r = json_parse(span_str(file->st.metadata), "__metadata__", &ret->doc);
 	text = r < 0 ? NULL : json_member(ret->doc.root, TREE_MANIFEST_KEY);
 	if (!json_is(text, JSON_STRING))
 		return r;
+	names = calloc(file->n_arrays + 1, sizeof(*names));
+	if (!names)
+		return fail(-ENOMEM, "cannot list %zu tensors", file->n_arrays);
+	for (size_t i = 0; i < file->n_arrays; i++)
+		names[i] = file->array[i].name;
 	r = tree_manifest_parse(text->s, TREE_MANIFEST_WHAT, &ret->manifest);
-	r = r < 0 ? r : tensors_tree_of(file, ret);
-	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
+	if (r >= 0)
+		r = tree_from_manifest(names, file->n_arrays, &ret->manifest, &style_safetensors,
+				       ret->doc.root, &tree);
+	if (r < 0)
+		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
+	if (tree->root->kind != TREE_LEAF)
+		ret->tree = take(tree);
+	return 0;
 }
 
-/* Whether a member is not for users: the manifest, and with one, the texts of the tree. */
-static bool tensors_is_ours(const struct metadata *m, struct span name)
-{
-	const struct json *at = json_member_span(m->manifest.leaves, name);
-
-	return span_eq(name, span_str(TREE_MANIFEST_KEY)) ||
-	       (m->tree && span_eq(name, span_str("format"))) ||
-	       (m->tree && at && span_ends(at->s, span_str(".txt")));
-}
-
-/* Append the members for users as a Python dict, or nothing when a tree of ours has none. */
+/*
+ * Append the members for users as a Python dict, or nothing when a tree of ours has none. Others
+ * are the manifest, and with a tree of ours its texts.
+ */
 static int print_members(const struct metadata *m, struct buf *ret)
 {
 	for (size_t i = 0; i < m->doc.root->n; i++) {
 		const struct json *member = &m->doc.root->items[i];
-		int r = tensors_is_ours(m, member->name) ? 0 : tensors_add_custom(member, ret);
+		const struct json *leaf = json_member_span(m->manifest.leaves, member->name);
+		int r;
 
+		if (span_eq(member->name, span_str(TREE_MANIFEST_KEY)))
+			continue;
+		if (m->tree && (span_eq(member->name, span_str("format")) ||
+				(leaf && span_ends(leaf->s, span_str(".txt")))))
+			continue;
+		r = tensors_add_custom(member, ret);
 		if (r < 0)
 			return r;
 	}
@@ -336,31 +308,16 @@ static int tensors_take_metadata(struct plan *p, const struct metadata *m)
 	return p->tree->custom_metadata ? 0 : -ENOMEM;
 }
 
-/*
- * Log what the file cannot express and its writer may have meant. Called with the file's lock held.
- */
-static int tensors_say_what_is_lost(struct plan *p, const struct tree_node *top,
-				    struct draft_node *n)
+/* Add the file's tensors below top, the first as leaf `first`. */
+static int plan_tensors(struct plan *p, struct tree_node *top, struct draft_node *n, size_t first)
 {
-	auto_buf lost = { 0 };
-	int r = safetensors_lost_in(top, &n->file->st,
-				    p->item->draft->env->options->safetensors_separator, &lost);
-
-	if (r < 0)
-		return r;
-	if (lost.n)
-		log_info("'%s' is a tree of dicts and arrays now: %.*s; None and empty containers "
-			 "are not in such a file",
-			 n->name, SPAN_ARG(buf_span(&lost)));
-	return r;
-}
-
-/* Add the tensors below top. Called with the file's lock held. */
-static int tensors_add_tensors(struct plan *p, struct tree_node *top, struct draft_node *n)
-{
+	const char *separator = p->item->draft->env->options->safetensors_separator;
+	const struct draft_file *file = n->file;
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->file->lock);
 	__attribute__((cleanup(tensors_metadata_release))) struct metadata m = { 0 };
 	__attribute__((cleanup(grafting_release))) struct grafting g = { .p = p, .n = n };
-	int r = metadata_read(n->file, &m);
+	auto_buf lost = { 0 };
+	int r = metadata_read(file, &m);
 
 	if (r < 0)
 		return r;
@@ -368,21 +325,22 @@ static int tensors_add_tensors(struct plan *p, struct tree_node *top, struct dra
 	if (r < 0)
 		return r;
 	g.from = m.tree;
-	if (m.tree && n->file->st.n)
-		return graft(&g, top);
-	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)
-		r = plan_tensor(p, top, n, i);
-	return r >= 0 && p->strict ? tensors_say_what_is_lost(p, top, n) : r;
-}
-
-/* Add the file's tensors below top, the first as leaf `first`. Called with the file's lock held. */
-static int plan_tensors(struct plan *p, struct tree_node *top, struct draft_node *n, size_t first)
-{
-	int r = tensors_add_tensors(p, top, n);
-
+	if (m.tree && file->st.n) {
+		r = graft(&g, top);
+	} else {
+		for (size_t i = 0; file->st.n && i < file->n_arrays && r >= 0; i++)
+			r = plan_tensor(p, top, n, i);
+		if (r >= 0 && p->strict)
+			r = safetensors_lost_in(top, &file->st, separator, &lost);
+	}
 	if (r < 0)
 		return r;
-	if (p->strict && draft_file_is_npy(n->file))
+	/* What the file cannot express and its writer may have meant. */
+	if (lost.n)
+		log_info("'%s' is a tree of dicts and arrays now: %.*s; None and empty containers "
+			 "are not in such a file",
+			 n->name, SPAN_ARG(buf_span(&lost)));
+	if (p->strict && draft_file_is_npy(file))
 		return fail(-EINVAL, "it is not a safetensors file");
 	/*
 	 * Names are in the file's header, which another thread may overwrite unless the draft is
@@ -390,7 +348,7 @@ static int plan_tensors(struct plan *p, struct tree_node *top, struct draft_node
 	 */
 	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
 		if (!p->leaf[i].desc.type)
-			r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
+			r = plan_array(p, &p->leaf[i], file->array[p->leaf[i].index].name);
 	return r;
 }
 
@@ -417,12 +375,8 @@ int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node
 					   0;
 		top->kind = TREE_DICT;
 	}
-	pthread_mutex_lock(&n->file->lock);
 	r = plan_tensors(p, top, n, first);
-	pthread_mutex_unlock(&n->file->lock);
-	if (r < 0)
-		return r;
-	if (p->strict)
+	if (r >= 0 && p->strict)
 		r = tensors_take_numbers(p, n, first);
 	return r < 0 ? r : 1;
 }

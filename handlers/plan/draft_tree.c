@@ -130,33 +130,6 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 	return 0;
 }
 
-static bool plan_is_sequence(struct draft_node *const *child, size_t n);
-
-/*
- * The kind of a directory, from its xattr, else from a copied `_METADATA` if the names agree with
- * it.
- */
-static enum tree_kind plan_kind_of(struct plan *p, struct draft_node *n,
-				   const struct tree_node *node, struct draft_node *const *child,
-				   size_t n_children)
-{
-	enum tree_kind kind = TREE_DICT;
-	struct span word;
-	bool said;
-
-	pthread_mutex_lock(&n->draft->lock);
-	word = draft_xattr_word(n, "kind");
-	if (span_eq(word, span_str("list")))
-		kind = TREE_LIST;
-	else if (span_eq(word, span_str("tuple")))
-		kind = TREE_TUPLE;
-	said = word.p;
-	pthread_mutex_unlock(&n->draft->lock);
-	if (!said && plan_is_sequence(child, n_children))
-		kind = plan_hint_kind(p, node);
-	return kind;
-}
-
 /* The part of a name that stands for the key: without extension and view. */
 static struct span plan_stem_of(const struct draft_node *n)
 {
@@ -207,6 +180,28 @@ static bool plan_is_sequence(struct draft_node *const *child, size_t n)
 
 static int plan_walk(struct plan *p, struct draft_node *dir, struct tree_node *node,
 		     unsigned depth);
+
+/*
+ * The kind of a directory, from its xattr, else from a copied `_METADATA` if the names agree with
+ * it.
+ */
+static enum tree_kind plan_kind_of(struct plan *p, struct draft_node *n,
+				   const struct tree_node *node, struct draft_node *const *child,
+				   size_t n_children)
+{
+	bool is_list, is_tuple, said;
+	struct span word;
+
+	pthread_mutex_lock(&n->draft->lock);
+	word = draft_xattr_word(n, "kind");
+	said = word.p;
+	is_list = span_eq(word, span_str("list"));
+	is_tuple = span_eq(word, span_str("tuple"));
+	pthread_mutex_unlock(&n->draft->lock);
+	if (!said && plan_is_sequence(child, n_children))
+		return plan_hint_kind(p, node);
+	return is_list ? TREE_LIST : is_tuple ? TREE_TUPLE : TREE_DICT;
+}
 
 static int plan_enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
 		      unsigned depth)
@@ -299,26 +294,14 @@ static int plan_walk(struct plan *p, struct draft_node *dir, struct tree_node *n
 	return r < 0 || node->kind != TREE_DICT ? r : plan_namedtuple(p, dir, node);
 }
 
-/* Make a tree of one leaf: a file, or an array in parts. */
-static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
-{
-	size_t taken = parts_at(file, n, 0);
-	int r = taken ? plan_parts(p, NULL, file, taken) : plan_file(p, NULL, file[0]);
-
-	if (r < 0)
-		return err_at(r, "'%s'", file[0]->name);
-	/* Names are sorted: continue after the first if it is not a part, else after all parts. */
-	taken = MAX(taken, (size_t)1);
-	if (taken < n && already_there(p, file[taken], span_str("%")) < 0)
-		return -EINVAL;
-	return p->n_leaves > 0;
-}
-
-/* Whether the item is a bare leaf: 1 if "%.npy", or parts as "%[0:2]@4.npy", are alone in it. */
+/*
+ * Make a tree of one leaf if the item is a bare one, "%.npy" or parts as "%[0:2]@4.npy", alone in
+ * it: 1; 0: it is not.
+ */
 static int bare_leaf(struct plan *p)
 {
 	auto_free struct draft_node **child = NULL;
-	size_t n, leaves = 0, others = 0;
+	size_t n, leaves = 0, parts;
 	int r = children_of(p, p->item, &child, &n);
 
 	if (r < 0)
@@ -328,12 +311,21 @@ static int bare_leaf(struct plan *p)
 
 		if (plan_is_metadata(c))
 			continue;
-		if (!c->is_dir && span_eq(plan_stem_of(c), span_str("%")))
-			child[leaves++] = c;
-		else
-			others++;
+		if (c->is_dir || !span_eq(plan_stem_of(c), span_str("%")))
+			return 0;
+		child[leaves++] = c;
 	}
-	return leaves && !others ? plan_bare(p, child, leaves) : 0;
+	if (!leaves)
+		return 0;
+	parts = parts_at(child, leaves, 0);
+	r = parts ? plan_parts(p, NULL, child, parts) : plan_file(p, NULL, child[0]);
+	if (r < 0)
+		return err_at(r, "'%s'", child[0]->name);
+	/* Names are sorted: continue after the first if it is not a part, else after all parts. */
+	parts = MAX(parts, (size_t)1);
+	if (parts < leaves && already_there(p, child[parts], span_str("%")) < 0)
+		return -EINVAL;
+	return p->n_leaves > 0;
 }
 
 /* ---- items ---- */
@@ -342,24 +334,22 @@ static int plan_custom_metadata(struct plan *p)
 {
 	auto_buf text = { 0 }, python = { 0 };
 	auto_json doc = { 0 };
+	const char *custom = p->hint ? p->hint->custom_metadata : NULL;
 	int r = draft_get_xattr(p->item, "custom_metadata", &text);
 
-	if (r == -ENODATA) {
+	if (r >= 0) {
+		r = json_parse(buf_span(&text), "custom metadata", &doc);
+		r = r < 0 ? r : json_print(&python, doc.root, JSON_PYTHON);
+		custom = buf_str(&python);
+	} else if (r == -ENODATA) {
 		err_clear();
-		if (!p->hint || !p->hint->custom_metadata)
+		if (!custom)
 			return 0;
-		p->tree->custom_metadata = arena_str(&p->tree->arena, p->hint->custom_metadata);
-		return p->tree->custom_metadata ? 0 : -ENOMEM;
+		r = 0;
 	}
 	if (r < 0)
 		return r;
-	r = json_parse(buf_span(&text), "custom metadata", &doc);
-	if (r < 0)
-		return r;
-	r = json_print(&python, doc.root, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&python));
+	p->tree->custom_metadata = arena_str(&p->tree->arena, custom);
 	return p->tree->custom_metadata ? 0 : -ENOMEM;
 }
 
@@ -531,11 +521,12 @@ bool draft_is_tree(const struct draft_node *item)
 	       plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
 }
 
-/* The name of the generated file, even if it is hidden. */
-static const char *generated_name(const struct draft_node *dir)
+const char *draft_generated_name(const struct draft_node *dir, bool if_hidden)
 {
 	bool is_root = dir == dir->draft->root;
 
+	if (dir->generated_hidden && !if_hidden)
+		return NULL;
 	if (is_root && (!dir->draft->is_item || dir->draft->is_tree))
 		return "_CHECKPOINT_METADATA";
 	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item &&
@@ -544,17 +535,11 @@ static const char *generated_name(const struct draft_node *dir)
 		       NULL;
 }
 
-const char *draft_generated_name(const struct draft_node *dir)
+bool draft_is_generated(struct draft_node *dir, struct span name, bool if_hidden)
 {
-	return dir->generated_hidden ? NULL : generated_name(dir);
-}
-
-bool draft_is_generated(struct draft_node *dir, struct span name)
-{
-	const char *generated;
 	auto_unlock pthread_mutex_t *held = lock_hold(&dir->draft->lock);
+	const char *generated = draft_generated_name(dir, if_hidden);
 
-	generated = draft_generated_name(dir);
 	return generated && span_eq(name, span_str(generated));
 }
 
@@ -564,16 +549,6 @@ void draft_hide_generated(struct draft_node *dir, bool hide)
 
 	dir->generated_hidden = hide;
 	dir->hint_lost = false;
-}
-
-bool draft_would_generate(struct draft_node *dir, struct span name)
-{
-	const char *generated;
-
-	pthread_mutex_lock(&dir->draft->lock);
-	generated = generated_name(dir);
-	pthread_mutex_unlock(&dir->draft->lock);
-	return generated && span_eq(name, span_str(generated));
 }
 
 int draft_metadata(struct draft_node *item, struct buf *ret)

@@ -29,11 +29,10 @@ static const char *const jax_key = HANDLER("random_key_checkpoint_handler",
 static bool is_copied_tree(const struct plan *p)
 {
 	struct draft *d = p->item->draft;
-	const char *from, *slash;
 	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
+	const char *from = d->is_item ? NULL : draft_copied(p->item)->from;
+	const char *slash = from ? strrchr(from, '/') : NULL;
 
-	from = d->is_item ? NULL : draft_copied(p->item)->from;
-	slash = from ? strrchr(from, '/') : NULL;
 	return (p->hint || draft_copied(p->item)->format.known) &&
 	       (!from || !strcmp(slash ? slash + 1 : from, p->name));
 }
