@@ -34,14 +34,6 @@ struct sealing {
 	struct buf custom;
 };
 
-static void sealing_release(struct sealing *s)
-{
-	for (size_t i = 0; i < s->n; i++)
-		sealing_item_release(&s->item[i]);
-	buf_release(&s->custom);
-	free(s->item);
-}
-
 /* ---- the whole draft ---- */
 
 /* Plan an item, or the two items that it consists of. */
@@ -119,14 +111,14 @@ static int plan_items(struct sealing *s)
 
 static int committing_custom_metadata(struct sealing *s)
 {
+	struct draft *d = s->d;
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
-	int r = draft_get_xattr(s->d->root, "custom_metadata", &text);
+	int r = d->is_item ? -ENODATA : draft_get_xattr(d->root, "custom_metadata", &text);
 
-	if (r == -ENODATA || s->d->is_item) {
+	if (r == -ENODATA) {
 		err_clear();
-		return s->d->is_item && !s->d->is_tree ? 0 :
-							 copy_hint_custom(s->d->root, &s->custom);
+		return d->is_item && !d->is_tree ? 0 : copy_hint_custom(d->root, &s->custom);
 	}
 	if (r < 0)
 		return r;
@@ -136,90 +128,71 @@ static int committing_custom_metadata(struct sealing *s)
 
 /* ---- the commit ---- */
 
-static int check_step_name(const struct draft *d, struct span final)
-{
-	bool need_marker = ckpt_needs_marker(d->env->ckpt);
-	int r = step_check_name(d->env->ckpt->source, final, need_marker);
-
-	return r < 0 || d->is_item || d->replaces || d->env->ckpt->shape != SHAPE_ROOT ?
-		       r :
-		       step_check_new(d->env->ckpt->source, final, need_marker);
-}
-
-static int committing_check_final(const struct draft *d, struct span final)
-{
-	if (d->any_name)
-		return 0;
-	if (!d->is_item || d->is_tree)
-		return check_step_name(d, final);
-	return step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) || final.p[0] == '.' ?
-		       fail(-EINVAL, "'%.*s' is not a name of an item", SPAN_ARG(final)) :
-		       draft_check_item_name(final);
-}
-
+/* Let the draft become `final`, which must be a valid name of a step or item, unless any is. */
 static int set_final(struct draft *d, struct span final)
 {
 	auto_free char *name = span_dup_str(final);
-	int r = name ? committing_check_final(d, final) :
-		       fail(-ENOMEM, "cannot commit '%s'", d->name);
+	const struct ckpt *ckpt = d->env->ckpt;
+	bool need_marker = ckpt_needs_marker(ckpt);
+	int r = 0;
 
+	if (!name)
+		return fail(-ENOMEM, "cannot commit '%s'", d->name);
+	if (d->is_item && !d->is_tree && !d->any_name) {
+		if (step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) ||
+		    final.p[0] == '.')
+			r = fail(-EINVAL, "'%.*s' is not a name of an item", SPAN_ARG(final));
+		else
+			r = draft_check_item_name(final);
+	} else if (!d->any_name) {
+		r = step_check_name(ckpt->source, final, need_marker);
+		if (r >= 0 && !d->is_item && !d->replaces && ckpt->shape == SHAPE_ROOT)
+			r = step_check_new(ckpt->source, final, need_marker);
+	}
 	if (r < 0)
 		return r == -EINVAL ? fail(-EPERM, "%s", err_text(r)) : r;
 	return d->env->driver->set_final(d, name);
 }
 
-static int64_t deadline_of(const struct draft_env *env)
-{
-	uint64_t seconds = MIN(env->options->commit_timeout, (uint64_t)1 << 32);
-
-	return seconds ? clock_ns() + (int64_t)seconds * SECOND_NS : 0;
-}
-
 /* ---- files that are still open ---- */
 
-static int check_closed(struct draft_node *dir, unsigned *patience);
-
-static int check_file_closed(struct draft_node *n, unsigned *patience)
-{
-	enum draft_open open;
-
-	while ((open = draft_file_is_open(n->file)) == DRAFT_OPEN_CLOSING && *patience > 0) {
-		const struct timespec tick = { .tv_nsec = 2000000 };
-
-		nanosleep(&tick, NULL);
-		*patience -= MIN(*patience, 2u);
-	}
-	return open == DRAFT_OPEN_CLOSED ? draft_file_check_lost(n->file) :
-					   fail(-EBUSY, "'%s' is open for writing", n->name);
-}
-
+/* Fail if a file is open for writing, or has lost bytes. patience: in ms, for all files. */
 static int check_closed(struct draft_node *dir, unsigned *patience)
 {
 	auto_draft_list child = { 0 };
 	int r = draft_children(dir, &child);
 
 	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		const struct timespec tick = { .tv_nsec = 2000000 };
 		struct draft_node *n = child.node[i];
+		enum draft_open open;
 
-		r = n->is_dir ? check_closed(n, patience) : check_file_closed(n, patience);
-		if (r < 0 && n->is_dir)
-			err_at(r, "'%s'", n->name);
+		if (n->is_dir) {
+			r = check_closed(n, patience);
+			if (r < 0)
+				err_at(r, "'%s'", n->name);
+			continue;
+		}
+		while ((open = draft_file_is_open(n->file)) == DRAFT_OPEN_CLOSING && *patience) {
+			nanosleep(&tick, NULL);
+			*patience -= MIN(*patience, 2u);
+		}
+		r = open == DRAFT_OPEN_CLOSED ? draft_file_check_lost(n->file) :
+						fail(-EBUSY, "'%s' is open for writing", n->name);
 	}
 	return r;
 }
 
 static int begin_commit(struct draft *d)
 {
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
 
 	if (d->life == DRAFT_COMMITTING)
-		r = fail(-EBUSY, "draft '%s' is being committed already", d->name);
-	else if (d->life == DRAFT_GONE)
-		r = -ENOENT;
-	else
-		d->life = DRAFT_COMMITTING;
-	return r;
+		return fail(-EBUSY, "draft '%s' is being committed already", d->name);
+	if (d->life == DRAFT_GONE)
+		return -ENOENT;
+	d->life = DRAFT_COMMITTING;
+	return 0;
 }
 
 /*
@@ -237,11 +210,6 @@ static int not_committed(struct draft *d, int r)
 	return err_at(r, "draft '%s' is not committed", d->name);
 }
 
-static bool moves_chunks(const struct draft *d, const struct plan *p)
-{
-	return d->env->driver->moves_chunks && d->env->driver->moves_chunks(p);
-}
-
 /*
  * Call `act` for files whose chunks the commit moves; readers of other files go on reading the
  * chunks in the step. The chunks of parts are renumbered or encoded again for the whole array, and
@@ -249,53 +217,51 @@ static bool moves_chunks(const struct draft *d, const struct plan *p)
  */
 static void each_moving_file(const struct sealing *s, void (*act)(struct draft_file *f))
 {
+	const struct commit_driver *driver = s->d->env->driver;
+
 	for (size_t i = 0; i < s->n; i++) {
 		const struct plan *p = s->item[i].plan;
+		bool moves = driver->moves_chunks && driver->moves_chunks(p);
 
-		for (size_t k = 0; p && k < p->n_leaves; k++) {
+		for (size_t k = 0; k < p->n_leaves; k++) {
 			struct plan_leaf *l = &p->leaf[k];
 
 			for (size_t part = 0; part < l->n_parts; part++)
 				act(l->part[part]->file);
 			if (!l->n_parts && l->desc.type->in_boxes &&
-			    (moves_chunks(s->d, p) || plan_leaf_aggregates(l) > 0))
+			    (moves || plan_leaf_aggregates(l) > 0))
 				act(l->source->file);
 		}
 	}
 	err_clear();
 }
 
-/*
- * A copy of a step that is one tree is one, too. Chunks that were stored for its first level, as if
- * these were items, are moved when the tree is sealed. A draft that was one stays one.
- */
-static int find_tree(struct draft *d)
-{
-	int r = d->is_item || d->any_name ? 0 : d->env->driver->is_tree(d);
-
-	if (r <= 0)
-		return r;
-	pthread_mutex_lock(&d->lock);
-	d->is_item = d->is_tree = true;
-	pthread_mutex_unlock(&d->lock);
-	return 0;
-}
-
 /* Everything before values are written. What is planned after an error is planned until there. */
 static int plan_step(struct sealing *s, struct span final)
 {
 	struct draft *d = s->d;
+	const struct commit_driver *driver = d->env->driver;
 	unsigned patience = CLOSE_PATIENCE_MS;
-	int r = d->env->driver->check_place ? d->env->driver->check_place(d->dir) : 0;
+	int r = driver->check_place ? driver->check_place(d->dir) : 0;
 
 	if (r < 0)
 		return r;
 	r = check_closed(d->root, &patience);
 	if (r < 0)
 		return r;
-	r = find_tree(d);
+	/*
+	 * A copy of a step that is one tree is one, too. Chunks that were stored for its first
+	 * level, as if these were items, are moved when the tree is sealed. A draft that was one
+	 * stays one.
+	 */
+	r = d->is_item || d->any_name ? 0 : driver->is_tree(d);
 	if (r < 0)
 		return r;
+	if (r > 0) {
+		pthread_mutex_lock(&d->lock);
+		d->is_item = d->is_tree = true;
+		pthread_mutex_unlock(&d->lock);
+	}
 	r = set_final(d, final);
 	if (r < 0)
 		return r;
@@ -313,7 +279,8 @@ static int plan_step(struct sealing *s, struct span final)
 int draft_commit(struct draft *d, struct span final)
 {
 	const struct commit_driver *driver = d->env->driver;
-	int64_t deadline = deadline_of(d->env);
+	uint64_t seconds = MIN(d->env->options->commit_timeout, (uint64_t)1 << 32);
+	int64_t deadline = seconds ? clock_ns() + (int64_t)seconds * SECOND_NS : 0;
 	struct sealing s = { .d = d };
 	struct err_note why;
 	int r = begin_commit(d);
@@ -327,7 +294,10 @@ int draft_commit(struct draft *d, struct span final)
 	if (r < 0)
 		err_save(r, &why);
 	each_moving_file(&s, r < 0 ? draft_file_stays : draft_file_moved);
-	sealing_release(&s);
+	for (size_t i = 0; i < s.n; i++)
+		sealing_item_release(&s.item[i]);
+	buf_release(&s.custom);
+	free(s.item);
 	if (r < 0) {
 		err_restore(&why);
 		return not_committed(d, r);

@@ -16,9 +16,9 @@
 #include "core/base/thread.h"
 #include "core/commit/seal.h"
 #include "core/step/item.h"
-#include "handlers/commit/draft_verify.h"
 #include "handlers/draft/commit_driver.h"
 #include "handlers/leaf/leaf_digest.h"
+#include "handlers/plan/copy_hints.h"
 
 #define THREADS_MAX 8
 
@@ -67,26 +67,23 @@ bool draft_digests_wanted(const struct plan *p)
 
 /* ---- hashing ---- */
 
-static int hash_leaf(struct summing *s, struct leaf_sum *sum)
-{
-	auto_value v = { 0 };
-	int r = leaf_open(s->item, sum->leaf, &v);
-
-	r = r < 0 ? r : leaf_digest(&v, sum->sha256);
-	sum->has = r == 1;
-	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(sum->leaf->param)) : 0;
-}
-
 static void *hash_leaves(void *arg)
 {
 	struct summing *s = arg;
 
 	for (size_t i; (i = atomic_fetch_add(&s->next, 1)) < s->n;) {
 		struct leaf_sum *sum = &s->sum[i];
-		int r = sum->has || !sum->leaf ? 0 : hash_leaf(s, sum);
+		auto_value v = { 0 };
+		int r;
 
+		if (sum->has || !sum->leaf)
+			continue;
+		r = leaf_open(s->item, sum->leaf, &v);
+		r = r < 0 ? r : leaf_digest(&v, sum->sha256);
+		sum->has = r == 1;
 		if (r >= 0)
 			continue;
+		err_at(r, "leaf '%.*s'", SPAN_ARG(sum->leaf->param));
 		pthread_mutex_lock(&s->lock);
 		if (!s->why.code)
 			err_save(r, &s->why);
@@ -129,7 +126,7 @@ static int digests_list_leaves(struct summing *s, const struct plan *p)
 			s->sum[i].leaf = t->nodes[i];
 	for (size_t i = 0; i < p->n_leaves; i++) {
 		const uint8_t *copied = copied_digest(&p->leaf[i]);
-		const struct tree_node *n = copied ? draft_written(t, p->leaf[i].node) : NULL;
+		const struct tree_node *n = copied ? plan_same_path(t, p->leaf[i].node) : NULL;
 
 		if (!n || !s->sum[n->id].leaf)
 			continue;
@@ -137,23 +134,6 @@ static int digests_list_leaves(struct summing *s, const struct plan *p)
 		memcpy(s->sum[n->id].sha256, copied, DIGEST_BYTES);
 	}
 	return 0;
-}
-
-static int digests_own_print(const struct summing *s, struct buf *ret)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < s->n && r >= 0; i++) {
-		auto_buf name = { 0 };
-
-		if (!s->sum[i].has)
-			continue;
-		r = leaf_digest_name(s->sum[i].leaf, &name);
-		if (r < 0)
-			return r;
-		r = digests_print(buf_span(&name), s->sum[i].sha256, ret);
-	}
-	return r;
 }
 
 static int sum_item(struct draft *d, struct sealing_item *it, const struct commit_item *item,
@@ -175,7 +155,14 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 	r = hash_all(&s, d->env->options->threads);
 	if (r < 0)
 		return r;
-	r = digests_own_print(&s, &text);
+	for (size_t i = 0; i < s.n && r >= 0; i++) {
+		auto_buf name = { 0 };
+
+		if (!s.sum[i].has)
+			continue;
+		r = leaf_digest_name(s.sum[i].leaf, &name);
+		r = r < 0 ? r : digests_print(buf_span(&name), s.sum[i].sha256, &text);
+	}
 	if (r < 0)
 		return r;
 	/* Do not write a file that readers would refuse. */

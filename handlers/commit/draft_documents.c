@@ -35,10 +35,7 @@ static int print_strings(struct sealing_item *it)
 	/* Escapes make a text up to six times as long. */
 	it->strings.metered = true;
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
-	return r < 0 || !n ? r :
-			     sealing_item_add_file(
-				     it, &(struct commit_file){ .name = span_str("_strings.json"),
-								.text = buf_span(&it->strings) });
+	return r < 0 || !n ? r : sealing_item_add_text(it, "_strings.json", &it->strings);
 }
 
 /* The default sharding: the one device that every machine has. */
@@ -62,44 +59,35 @@ static int print_shardings(struct sealing_item *it)
 	if (!n || !p->opts.sharding_file)
 		return 0;
 	r = shardings_print(entries, n, &it->sharding);
-	return r < 0 ? r :
-		       sealing_item_add_file(
-			       it, &(struct commit_file){ .name = span_str("_sharding"),
-							  .text = buf_span(&it->sharding) });
-}
-
-/* Get the chunk shape of an array, whatever the source of its chunks is. */
-static int chunk_of(struct plan_leaf *l, uint64_t *ret)
-{
-	struct array_wanted w;
-	int r;
-
-	if (l->chunk || !l->kv) {
-		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk,
-		       sizeof(w.layout.chunk));
-		return 0;
-	}
-	r = array_wanted_plain(l->source, &l->desc.array, &w);
-	if (r < 0)
-		return r;
-	memcpy(ret, w.layout.chunk, sizeof(w.layout.chunk));
-	return 0;
+	return r < 0 ? r : sealing_item_add_text(it, "_sharding", &it->sharding);
 }
 
 static int items_describe_array(struct sealing_item *it, struct plan_leaf *l,
 				struct array_metadata *ret)
 {
 	uint64_t *chunk = arena_calloc(&it->arena, LIMIT_RANK, sizeof(*chunk));
+	const uint64_t *from = l->chunk;
+	struct array_wanted w;
 	auto_buf ext = { 0 };
-	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
+	int r = chunk ? 0 : -ENOMEM;
 
+	/* The chunk shape, whatever the source of the chunks is. */
+	if (!from && l->kv && r >= 0) {
+		r = array_wanted_plain(l->source, &l->desc.array, &w);
+		from = w.layout.chunk;
+	} else if (!from && !l->kv) {
+		from = l->source->file->array[l->index].layout.chunk;
+	}
+	if (r < 0)
+		return r;
+	memcpy(chunk, from, sizeof(w.layout.chunk));
 	*ret = (struct array_metadata){ .param = l->node->param,
 					.write_rank = l->desc.array.rank,
 					.chunk_rank = l->desc.array.rank,
 					.write_shape = l->write ? l->write : l->desc.array.shape,
 					.chunk_shape = chunk };
-	if (r < 0 || !l->desc.key_impl.p)
-		return r;
+	if (!l->desc.key_impl.p)
+		return 0;
 	r = array_metadata_key_ext(l->desc.key_impl, &ext);
 	return r < 0 ? r : arena_keep(&it->arena, buf_span(&ext), &ret->ext);
 }
@@ -117,11 +105,7 @@ static int print_arrays(struct sealing_item *it)
 	if (r < 0 || !n || !p->opts.array_metadata)
 		return r;
 	r = array_metadatas_print(entries, n, &it->arrays);
-	return r < 0 ? r :
-		       sealing_item_add_file(
-			       it,
-			       &(struct commit_file){ .name = span_str("array_metadatas/process_0"),
-						      .text = buf_span(&it->arrays) });
+	return r < 0 ? r : sealing_item_add_text(it, "array_metadatas/process_0", &it->arrays);
 }
 
 int sealing_item_describe(struct sealing_item *it)
@@ -137,8 +121,5 @@ int sealing_item_describe(struct sealing_item *it)
 	if (r < 0)
 		return r;
 	r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
-	return r < 0 ? r :
-		       sealing_item_add_file(
-			       it, &(struct commit_file){ .name = span_str("_METADATA"),
-							  .text = buf_span(&it->metadata) });
+	return r < 0 ? r : sealing_item_add_text(it, "_METADATA", &it->metadata);
 }

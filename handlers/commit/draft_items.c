@@ -24,6 +24,12 @@ int sealing_item_add_file(struct sealing_item *it, const struct commit_file *f)
 	return 0;
 }
 
+int sealing_item_add_text(struct sealing_item *it, const char *name, const struct buf *text)
+{
+	return sealing_item_add_file(it, &(struct commit_file){ .name = span_str(name),
+								.text = buf_span(text) });
+}
+
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
 {
 	int r = it->plan->opts.ocdbt ? 0 : item_store_leaf_check(l->param);
@@ -202,15 +208,6 @@ static int items_add_value(struct sealing_item *it, struct plan_leaf *l)
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param)) : 0;
 }
 
-static int add_values(struct sealing_item *it)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++)
-		r = items_add_value(it, &it->plan->leaf[i]);
-	return r;
-}
-
 int sealing_item_finalize(const struct sealing_item *it)
 {
 	for (size_t i = 0; i < it->plan->n_leaves; i++) {
@@ -228,15 +225,10 @@ static int items_add_tree(struct sealing_item *it)
 	const char *aggregate = it->plan->item->draft->env->options->aggregate_filename;
 	int r = sealing_item_aggregate(it);
 
-	if (r < 0)
-		return r;
-	r = add_values(it);
-	if (r < 0)
-		return r;
-	if (it->aggregate.n)
-		r = sealing_item_add_file(
-			it, &(struct commit_file){ .name = span_str(aggregate),
-						   .text = buf_span(&it->aggregate) });
+	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++)
+		r = items_add_value(it, &it->plan->leaf[i]);
+	if (r >= 0 && it->aggregate.n)
+		r = sealing_item_add_text(it, aggregate, &it->aggregate);
 	return r < 0 ? r : sealing_item_describe(it);
 }
 
@@ -261,31 +253,28 @@ static int add_draft_file(struct sealing_item *it, struct span name, struct draf
 	return r < 0 ? r : sealing_item_add_file(it, &f);
 }
 
-static int items_check_json(struct draft_node *n)
+static int add_json(struct sealing_item *it)
 {
+	struct draft_node *n = it->plan->item;
+	/* The file of a manager's metrics has a name of its own. */
+	const char *name = strcmp(it->plan->name, "metrics") ?
+				   n->draft->env->options->json_filename :
+				   "metrics";
 	uint64_t size = draft_file_size(n->file);
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
-	int r = size > LIMIT_SMALL_FILE ?
-			fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
-			     (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
-			draft_file_read_whole(n->file, size, &text);
+	int r;
 
+	if (size > LIMIT_SMALL_FILE)
+		return fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
+			    (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE);
+	r = draft_file_read_whole(n->file, size, &text);
 	if (r < 0)
 		return r;
 	r = json_parse(buf_span(&text), n->name, &doc);
-	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
-}
-
-static int add_json(struct sealing_item *it)
-{
-	const char *name = it->plan->item->draft->env->options->json_filename;
-	int r = items_check_json(it->plan->item);
-
-	/* The file of a manager's metrics has a name of its own. */
-	if (!strcmp(it->plan->name, "metrics"))
-		name = "metrics";
-	return r < 0 ? r : add_draft_file(it, span_str(name), it->plan->item);
+	if (r < 0)
+		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
+	return add_draft_file(it, span_str(name), n);
 }
 
 /* Add all files below an opaque directory. */
@@ -316,19 +305,6 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 	return r;
 }
 
-static int collect_file(struct draft_file *f, const char *path, struct plugin_files *ret)
-{
-	uint64_t size = draft_file_size(f);
-	auto_buf bytes = { 0 };
-	int r = size > 64 * MiB ? fail(-EFBIG, "'%s' is too large for a plugin", path) :
-				  draft_file_unstore(f);
-
-	if (r < 0)
-		return r;
-	r = draft_file_read_whole(f, size, &bytes);
-	return r < 0 ? r : plugin_files_add(ret, path, bytes.p, size);
-}
-
 /* Read all files below a directory of the draft into memory. */
 static int collect_files(struct draft_node *dir, const char *path, unsigned depth,
 			 struct plugin_files *ret)
@@ -340,11 +316,20 @@ static int collect_files(struct draft_node *dir, const char *path, unsigned dept
 	for (size_t i = 0; i < child.n && r >= 0; i++) {
 		struct draft_node *n = child.node[i];
 		auto_free char *at = str_fmt("%s%s%s", path, depth ? "/" : "", n->name);
+		uint64_t size = n->is_dir ? 0 : draft_file_size(n->file);
+		auto_buf bytes = { 0 };
 
 		if (!at)
 			return fail(-ENOMEM, "cannot list '%s'", dir->name);
-		r = n->is_dir ? collect_files(n, at, depth + 1, ret) :
-				collect_file(n->file, at, ret);
+		if (n->is_dir) {
+			r = collect_files(n, at, depth + 1, ret);
+			continue;
+		}
+		if (size > 64 * MiB)
+			return fail(-EFBIG, "'%s' is too large for a plugin", at);
+		r = draft_file_unstore(n->file);
+		r = r < 0 ? r : draft_file_read_whole(n->file, size, &bytes);
+		r = r < 0 ? r : plugin_files_add(ret, at, bytes.p, size);
 	}
 	return r;
 }
@@ -363,26 +348,10 @@ static int add_plugin_item(struct sealing_item *it)
 	return r;
 }
 
-/* Whether no file or directory of the stored tree or step has the name. */
-static int check_other(struct sealing_item *it, const struct draft_node *n)
-{
-	struct span name = span_str(n->name);
-
-	if (it->plan->kind == PLAN_BESIDE)
-		return step_has_other(name, n->is_dir ? DT_DIR : DT_REG) ?
-			       0 :
-			       fail(-EINVAL, "'%s' is a name of steps: no other file can have it",
-				    n->name);
-	if (item_is_own_name(name))
-		return fail(-EINVAL, "'%s' is a name of stored trees: no other file can have it",
-			    n->name);
-	for (size_t i = 0; i < it->n_leaves && !it->plan->opts.ocdbt; i++)
-		if (span_eq(path_first(it->leaf[i].param), name))
-			return fail(-EINVAL, "'%s' is the directory of a leaf, too", n->name);
-	return 0;
-}
-
-/* Add the files that lie beside the arrays of a tree, or beside the items. */
+/*
+ * Add the files that lie beside the arrays of a tree, or beside the items. No file or directory of
+ * the stored tree or step may have their names.
+ */
 static int items_add_others(struct sealing_item *it)
 {
 	struct plan *p = it->plan;
@@ -390,61 +359,56 @@ static int items_add_others(struct sealing_item *it)
 
 	for (size_t i = 0; i < p->n_others && r >= 0; i++) {
 		struct draft_node *n = p->other[i];
+		struct span name = span_str(n->name);
 
-		r = check_other(it, n);
-		if (r < 0)
-			return r;
-		r = n->is_dir ? add_opaque(it, n, n->name, 1) :
-				add_draft_file(it, span_str(n->name), n);
+		if (p->kind == PLAN_BESIDE && !step_has_other(name, n->is_dir ? DT_DIR : DT_REG))
+			return fail(-EINVAL, "'%s' is a name of steps: no other file can have it",
+				    n->name);
+		if (p->kind != PLAN_BESIDE && item_is_own_name(name))
+			return fail(-EINVAL,
+				    "'%s' is a name of stored trees: no other file can have it",
+				    n->name);
+		for (size_t k = 0; k < it->n_leaves && !p->opts.ocdbt; k++)
+			if (span_eq(path_first(it->leaf[k].param), name))
+				return fail(-EINVAL, "'%s' is the directory of a leaf, too",
+					    n->name);
+		r = n->is_dir ? add_opaque(it, n, n->name, 1) : add_draft_file(it, name, n);
 	}
 	return r;
 }
 
 int sealing_item_add_stored(struct sealing_item *it)
 {
-	switch (it->plan->kind) {
-	case PLAN_TREE:
-	case PLAN_BESIDE:
-		return items_add_others(it);
-	case PLAN_STORED:
+	if (it->plan->kind == PLAN_STORED)
 		return add_opaque(it, it->plan->item, "", 0);
-	case PLAN_JSON:
-	case PLAN_PROTO:
-	case PLAN_PLUGIN_ITEM:
-		return 0;
-	}
-	return -EINVAL;
-}
-
-static int items_fill(struct sealing_item *it)
-{
-	int r;
-
-	switch (it->plan->kind) {
-	case PLAN_TREE:
-		r = items_add_tree(it);
-		return r < 0 ? r : sealing_item_add_stored(it);
-	case PLAN_JSON:
-		return add_json(it);
-	case PLAN_PROTO:
-		return add_draft_file(it,
-				      span_str(it->plan->item->draft->env->options->proto_filename),
-				      it->plan->item);
-	case PLAN_PLUGIN_ITEM:
-		return add_plugin_item(it);
-	case PLAN_STORED:
-	case PLAN_BESIDE:
-		return sealing_item_add_stored(it);
-	}
-	return -EINVAL;
+	return it->plan->kind == PLAN_TREE || it->plan->kind == PLAN_BESIDE ? items_add_others(it) :
+									      0;
 }
 
 int sealing_item_fill(struct sealing_item *it)
 {
-	int r;
+	struct draft_node *n = it->plan->item;
+	int r = 0;
 
 	trace(TRACE_STEP, "item '%s' is stored", it->plan->name);
-	r = items_fill(it);
+	switch (it->plan->kind) {
+	case PLAN_TREE:
+		r = items_add_tree(it);
+		break;
+	case PLAN_JSON:
+		r = add_json(it);
+		break;
+	case PLAN_PROTO:
+		r = add_draft_file(it, span_str(n->draft->env->options->proto_filename), n);
+		break;
+	case PLAN_PLUGIN_ITEM:
+		r = add_plugin_item(it);
+		break;
+	case PLAN_STORED:
+	case PLAN_BESIDE:
+		break;
+	}
+	r = r < 0 ? r : sealing_item_add_stored(it);
 	return r < 0 ? r : sealing_item_retain(it);
 }
 

@@ -60,6 +60,8 @@ int plan_leaf_aggregates(const struct plan_leaf *l);
  */
 int sealing_item_describe(struct sealing_item *it);
 int sealing_item_add_file(struct sealing_item *it, const struct commit_file *f);
+/* The same for a text in memory; both live as long as the item. */
+int sealing_item_add_text(struct sealing_item *it, const char *name, const struct buf *text);
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l);
 /* Make the metadata document of a leaf that is stored like a. Released with the item. */
 int sealing_item_document(struct sealing_item *it, const struct draft_array *a,

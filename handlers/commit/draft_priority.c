@@ -26,26 +26,23 @@ int draft_is_priority(struct draft_node *n)
 	return r < 0 ? r : glob_selects(glob, buf_span(&path), skip, 0);
 }
 
-static int seal_first(struct draft_node *n)
-{
-	int r = draft_is_priority(n);
-
-	if (r <= 0)
-		return r;
-	/* The regular pass seals the leaf again, and reports the error. */
-	r = draft_file_seal(n->file);
-	if (r != -ENOMEM)
-		err_clear();
-	return r == -ENOMEM ? r : 0;
-}
-
 int draft_seal_priority(struct draft_node *dir, const char *glob)
 {
 	auto_draft_list child = { 0 };
 	int r = glob && !draft_is_opaque(dir) ? draft_children(dir, &child) : 0;
 
-	for (size_t i = 0; i < child.n && r >= 0; i++)
-		r = child.node[i]->is_dir ? draft_seal_priority(child.node[i], glob) :
-					    seal_first(child.node[i]);
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		struct draft_node *n = child.node[i];
+
+		r = n->is_dir ? draft_seal_priority(n, glob) : draft_is_priority(n);
+		if (n->is_dir || r <= 0)
+			continue;
+		r = draft_file_seal(n->file);
+		/* The regular pass seals the leaf again, and reports the error. */
+		if (r < 0 && r != -ENOMEM) {
+			err_clear();
+			r = 0;
+		}
+	}
 	return r;
 }

@@ -20,14 +20,6 @@ static int by_address(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int add_retained(struct sealing_item *it, struct kv *kv)
-{
-	if (!array_reserve(it->retained, it->cap_retained, it->n_retained + 1))
-		return fail(-ENOMEM, "cannot look at %zu arrays", it->n_retained + 1);
-	it->retained[it->n_retained++] = kv;
-	return 0;
-}
-
 /* leaf: the arrays that are leaves, sorted by address. */
 static int retain_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
 {
@@ -36,13 +28,15 @@ static int retain_file(struct sealing_item *it, struct draft_file *f, struct kv 
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
+	if (!array_reserve(it->retained, it->cap_retained, it->n_retained + f->n_arrays))
+		r = fail(-ENOMEM, "cannot look at %zu arrays", f->n_arrays);
 	for (size_t i = 0; i < f->n_arrays && r >= 0; i++) {
 		struct kv *kv = f->array[i].kv;
 
 		if (kv && bsearch(&kv, leaf, it->n_leaves, sizeof(struct kv *), by_address))
 			has_leaf = true;
 		else if (kv && f->array[i].store == store)
-			r = add_retained(it, kv);
+			it->retained[it->n_retained++] = kv;
 		else if (kv)
 			moved = true;
 	}

@@ -40,36 +40,14 @@ static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret
 	return false;
 }
 
-static void report_item(const struct plan *p, const struct save_rule *rule)
-{
-	auto_buf path = { 0 };
-
-	if (!chooses(rule->glob, p->item, span_of(NULL, 0), &path) &&
-	    chooses_leaf(rule->glob, p, &path))
-		log_warn("rule '%s' has no effect: it matches '%.*s', and %s is the same for all "
-			 "leaves of item '%s'",
-			 rule->text, SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
-}
-
-static bool chooses_any_leaf(const char *glob, const struct sealing_item *item, size_t n)
+/* Whether a pattern selects a leaf, or with of_item an item. */
+static bool chooses_any(const char *glob, bool of_item, const struct sealing_item *item, size_t n)
 {
 	auto_buf path = { 0 };
 
 	for (size_t i = 0; i < n; i++)
-		if (chooses_leaf(glob, item[i].plan, &path))
-			return true;
-	return false;
-}
-
-static bool chooses_any(const struct save_rule *rule, const struct sealing_item *item, size_t n)
-{
-	auto_buf path = { 0 };
-
-	if (!rule->of_item)
-		return chooses_any_leaf(rule->glob, item, n);
-	for (size_t i = 0; i < n; i++)
-		if (chooses(rule->glob, item[i].plan->item, span_of(NULL, 0), &path) ||
-		    chooses_leaf(rule->glob, item[i].plan, &path))
+		if ((of_item && chooses(glob, item[i].plan->item, span_of(NULL, 0), &path)) ||
+		    chooses_leaf(glob, item[i].plan, &path))
 			return true;
 	return false;
 }
@@ -79,8 +57,18 @@ void draft_report_misplaced(const struct draft *d, const struct sealing_item *it
 	const struct options *o = d->env->options;
 
 	for (size_t i = 0; i < o->n_rules; i++)
-		for (size_t k = 0; k < n && o->rules[i].of_item; k++)
-			report_item(item[k].plan, &o->rules[i]);
+		for (size_t k = 0; k < n && o->rules[i].of_item; k++) {
+			const struct save_rule *rule = &o->rules[i];
+			const struct plan *p = item[k].plan;
+			auto_buf path = { 0 };
+
+			if (chooses(rule->glob, p->item, span_of(NULL, 0), &path) ||
+			    !chooses_leaf(rule->glob, p, &path))
+				continue;
+			log_warn("rule '%s' has no effect: it matches '%.*s', and %s is the same "
+				 "for all leaves of item '%s'",
+				 rule->text, SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
+		}
 	err_clear();
 }
 
@@ -91,11 +79,14 @@ void draft_report_unmatched(const struct draft *d, const struct sealing_item *it
 
 	for (size_t i = 0; i < n; i++)
 		leaves += item[i].plan->n_leaves;
-	for (size_t i = 0; i < o->n_rules; i++)
-		if ((leaves || o->rules[i].of_item) && !chooses_any(&o->rules[i], item, n))
-			log_warn("rule '%s' matches no %s of '%s'", o->rules[i].text,
-				 o->rules[i].of_item ? "item" : "leaf", d->dir->final);
-	if (o->priority && leaves && !chooses_any_leaf(o->priority, item, n))
+	for (size_t i = 0; i < o->n_rules; i++) {
+		const struct save_rule *rule = &o->rules[i];
+
+		if ((leaves || rule->of_item) && !chooses_any(rule->glob, rule->of_item, item, n))
+			log_warn("rule '%s' matches no %s of '%s'", rule->text,
+				 rule->of_item ? "item" : "leaf", d->dir->final);
+	}
+	if (o->priority && leaves && !chooses_any(o->priority, false, item, n))
 		log_warn("priority='%s' matches no leaf of '%s'", o->priority, d->dir->final);
 	err_clear();
 }

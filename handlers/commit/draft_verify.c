@@ -8,13 +8,7 @@
 #include "core/base/err.h"
 #include "core/step/item.h"
 #include "handlers/draft/commit_driver.h"
-
-const struct tree_node *draft_written(const struct tree *tree, const struct tree_node *n)
-{
-	const struct tree_node *parent = n->parent ? draft_written(tree, n->parent) : NULL;
-
-	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
-}
+#include "handlers/plan/copy_hints.h"
 
 #define LOOKED_AT 1000 /* largest number of chunks per leaf whose place is checked */
 
@@ -43,7 +37,7 @@ static int verify_places(struct zarr *z, uint64_t n)
 static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_stored)
 {
 	auto_of(zarr) struct zarr *z = NULL;
-	const struct tree_node *leaf = draft_written(item->tree, l->node);
+	const struct tree_node *leaf = plan_same_path(item->tree, l->node);
 	uint64_t bytes, objects, wanted;
 	int r;
 
@@ -64,29 +58,27 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	return verify_places(z, wanted);
 }
 
-static int verify_item(struct draft *d, struct sealing_item *it)
+int draft_verify(struct draft *d, struct sealing_item *it, size_t n)
 {
-	auto_of(item) struct item *item = NULL;
-	int r = d->env->driver->open_finished(d, it->plan->name, &item);
+	for (size_t i = 0; i < n; i++) {
+		const struct plan *p = it[i].plan;
+		auto_of(item) struct item *item = NULL;
+		int r;
 
-	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
-		const struct plan_leaf *l = &it->plan->leaf[i];
-
-		if (!l->desc.type->in_store || l->aggregated)
+		if (p->kind != PLAN_TREE)
 			continue;
-		r = verify_leaf(item, l, it->plan->opts.store_fill_value);
+		r = d->env->driver->open_finished(d, p->name, &item);
+		for (size_t k = 0; k < p->n_leaves && r >= 0; k++) {
+			const struct plan_leaf *l = &p->leaf[k];
+
+			if (!l->desc.type->in_store || l->aggregated)
+				continue;
+			r = verify_leaf(item, l, p->opts.store_fill_value);
+			if (r < 0)
+				err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+		}
 		if (r < 0)
-			err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param));
+			return err_at(r, "verify_commit: item '%s'", p->name);
 	}
-	return r < 0 ? err_at(r, "verify_commit: item '%s'", it->plan->name) : 0;
-}
-
-int draft_verify(struct draft *d, struct sealing_item *item, size_t n)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < n && r >= 0; i++)
-		if (item[i].plan->kind == PLAN_TREE)
-			r = verify_item(d, &item[i]);
-	return r;
+	return 0;
 }

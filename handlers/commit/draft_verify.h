@@ -12,7 +12,5 @@
  * shape and chunks.
  */
 int draft_verify(struct draft *d, struct sealing_item *item, size_t n);
-/* Returns the node of the opened tree with the key path of a planned node, or NULL. */
-const struct tree_node *draft_written(const struct tree *tree, const struct tree_node *planned);
 
 #endif

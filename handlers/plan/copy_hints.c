@@ -229,12 +229,12 @@ static int hint_nested(const struct plan *p, struct buf *ret)
 	return 0;
 }
 
-/* A copied text that is invalid is no hint; only a lack of memory is an error. */
-static int ignore_invalid(int r, const char *what, const char *name)
+/* An invalid text has no effect; only a lack of memory is an error. */
+static int ignore_invalid(int r, const char *name)
 {
 	if (r >= 0 || r == -ENOMEM)
 		return r;
-	trace(TRACE_LEAF, "%s '%s': %s", what, name, err_text(r));
+	trace(TRACE_LEAF, "a text copied to '%s' has no effect: %s", name, err_text(r));
 	err_clear();
 	return 0;
 }
@@ -251,7 +251,7 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 	}
 	pthread_mutex_unlock(&item->draft->lock);
 	r = r < 0 || !text->n ? r : tree_parse_metadata(buf_span(text), "a copied _METADATA", ret);
-	return ignore_invalid(r, "item", item->name);
+	return ignore_invalid(r, item->name);
 }
 
 int plan_hints_read(struct plan *p)
@@ -299,7 +299,7 @@ static int hints_hint_step(struct draft_node *root, bool is_strict, struct step_
 	pthread_mutex_unlock(&root->draft->lock);
 	if (r >= 0 && text.n)
 		r = step_meta_parse(buf_span(&text), "a copied _CHECKPOINT_METADATA", ret);
-	return ignore_invalid(r, "draft", root->draft->name);
+	return ignore_invalid(r, root->draft->name);
 }
 
 int plan_is_step_tree(struct draft_node *root)

@@ -335,7 +335,7 @@ static int plan_tensors(struct plan *p, struct tree_node *top, struct draft_node
 	}
 	if (r < 0)
 		return r;
-	/* What the file cannot express and its writer may have meant. */
+	/* The writer may have meant structure that the file cannot express. */
 	if (lost.n)
 		log_info("'%s' is a tree of dicts and arrays now: %.*s; None and empty containers "
 			 "are not in such a file",
