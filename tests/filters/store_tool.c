@@ -204,7 +204,7 @@ static int replace(char **args, struct buf *out)
 
 	if (r < 0)
 		return r;
-	r = store_get_tagged(s, args[1], 1 << 20, &there, tag);
+	r = store_get(s, args[1], 1 << 20, &there, tag);
 	if (r >= 0)
 		r = tool_read_file(args[2], &first);
 	if (r >= 0)

@@ -300,22 +300,16 @@ static void guess_documents(struct store_ahead *a, const char *dir)
 	}
 }
 
-/* As begin_reach() requests them: a part may be empty. */
-static size_t bucket_parts_of(const char *path)
-{
-	size_t n = 1;
-
-	for (; *path; path++)
-		n += *path == '/';
-	return n;
-}
-
 /* end[i]: how many bytes of the path are the directory of listing i. */
 static int begin_reach(struct store_ahead *a, const char *path, size_t end[AHEAD_LISTINGS])
 {
-	/* A cache on disk may have the documents. */
-	bool is_short = bucket_parts_of(path) <= GUESS_PARTS && !a->s->opts.cache_dir;
+	size_t n_parts = 1;
+	bool is_short;
 
+	for (const char *c = path; *c; c++)
+		n_parts += *c == '/';
+	/* A cache on disk may have the documents. */
+	is_short = n_parts <= GUESS_PARTS && !a->s->opts.cache_dir;
 	for (size_t at = 0; path[at] && a->n_listings < AHEAD_LISTINGS; at += path[at] == '/') {
 		auto_free char *dir = NULL;
 		int r;

@@ -70,16 +70,11 @@ int bucket_submit(struct store *s, struct bucket_request *b)
 	return r < 0 ? r : http_submit(s->http, &b->q);
 }
 
-int bucket_wait(struct store *s, struct bucket_request *b)
-{
-	return store_request_wait(s, &b->q);
-}
-
 int bucket_send(struct store *s, struct bucket_request *b)
 {
 	int r = bucket_submit(s, b);
 
-	return r < 0 ? r : bucket_wait(s, b);
+	return r < 0 ? r : store_request_wait(s, &b->q);
 }
 
 int bucket_about_begin(struct store *s, const char *path, struct http_request *ret)
@@ -129,15 +124,6 @@ int store_check_writable(const struct io_store *store)
 		       fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", store->url);
 }
 
-/* When the first answer was lost, the repeated request finds the object that the first one made. */
-static int bucket_write_has_content(struct store *s, const char *path, struct span content)
-{
-	auto_buf there = { 0 };
-	int r = store_get(&s->base, path, content.n, &there);
-
-	return r < 0 ? err_except(r, -EFBIG, -ENOENT) : span_eq(buf_span(&there), content);
-}
-
 static int bucket_put_object(struct store *s, const char *path, struct span content,
 			     const char *if_tag, bool *ret_may_arrive, struct bucket_request *b)
 {
@@ -162,26 +148,31 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 {
 	struct store *s = store_of(store);
 	auto_bucket_request b = { 0 };
+	auto_buf there = { 0 };
+	struct err_note why;
 	int r = bucket_put_object(s, path, content, if_tag, ret_may_arrive, &b);
 
 	if (ret_may_arrive)
 		*ret_may_arrive = b.q.may_arrive;
-	/* libcurl may have sent it twice by itself, over a connection that was closed meanwhile. */
-	if (r == -EEXIST && if_tag) {
-		struct err_note why;
-		int ours;
-
-		err_save(r, &why);
-		ours = bucket_write_has_content(s, path, content);
-		if (ours < 0 && ret_may_arrive)
-			*ret_may_arrive = true;
-		return ours < 0 ? ours : ours ? 0 : err_restore(&why);
-	}
-	return r;
+	if (r != -EEXIST || !if_tag)
+		return r;
+	/*
+	 * When the first answer was lost, the repeated request finds the object that the first one
+	 * made. libcurl may have sent it twice by itself, over a connection that was closed
+	 * meanwhile.
+	 */
+	err_save(r, &why);
+	r = store_get(store, path, content.n, &there, NULL);
+	if (r >= 0 && span_eq(buf_span(&there), content))
+		return 0;
+	r = r < 0 ? err_except(r, -EFBIG, -ENOENT) : 0;
+	if (r < 0 && ret_may_arrive)
+		*ret_may_arrive = true;
+	return r < 0 ? r : err_restore(&why);
 }
 
-int store_get_tagged(struct io_store *store, const char *path, size_t limit, struct buf *ret,
-		     char ret_tag[STORE_TAG_MAX])
+int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret,
+	      char *ret_tag)
 {
 	struct store *s = store_of(store);
 	auto_store_request q = { 0 };
@@ -202,15 +193,9 @@ int store_get_tagged(struct io_store *store, const char *path, size_t limit, str
 	r = buf_add_span(ret, buf_span(&q.body));
 	if (r < 0)
 		return r;
-	memcpy(ret_tag, q.answer.tag, strlen(q.answer.tag) + 1);
+	if (ret_tag)
+		memcpy(ret_tag, q.answer.tag, strlen(q.answer.tag) + 1);
 	return 0;
-}
-
-int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)
-{
-	char tag[STORE_TAG_MAX];
-
-	return store_get_tagged(store, path, limit, ret, tag);
 }
 
 static int bucket_write_remove_some(struct store *s, const char *const *path, size_t n)
@@ -226,7 +211,7 @@ static int bucket_write_remove_some(struct store *s, const char *const *path, si
 		r = bucket_submit(s, &b[begun]);
 	err_save(r, &why);
 	for (size_t i = 0; i < begun; i++) {
-		int e = bucket_wait(s, &b[i]);
+		int e = store_request_wait(s, &b[i].q);
 
 		if (e < 0 && e != -ENOENT && r >= 0)
 			err_save(r = e, &why);

@@ -35,8 +35,12 @@ struct store_upload {
 	struct store *s;
 	char *path;
 	size_t part_max;
-	char *id;    /* the vendor's id of the upload, or its URL, a secret; NULL: not begun */
-	bool is_new; /* store_upload_set_new() */
+	char *id; /* the vendor's id of the upload, or its URL, a secret; NULL: not begun */
+	/*
+	 * Set by the sender: the object must not exist, -EEXIST. Of an object in parts S3 does not
+	 * check that; who removes the objects of a writer aborts its uploads first.
+	 */
+	bool is_new;
 	bool exists; /* the object is complete */
 	uint64_t size;
 	uint32_t crc; /* CRC-32C of all parts so far, if they are sent in order */
@@ -72,10 +76,7 @@ int bucket_request_line(struct bucket_request *b, const char *name, const char *
 void bucket_request_release(struct bucket_request *b);
 #define auto_bucket_request __attribute__((cleanup(bucket_request_release))) struct bucket_request
 int bucket_submit(struct store *s, struct bucket_request *b);
-/* Wait for the answer. A request that was refused because its credentials had expired is sent
- * again. */
-int bucket_wait(struct store *s, struct bucket_request *b);
-/* bucket_submit() and bucket_wait(). */
+/* bucket_submit() and store_request_wait(). */
 int bucket_send(struct store *s, struct bucket_request *b);
 /*
  * Send a request for the metadata of one object; the caller waits for it, calls the dialect's

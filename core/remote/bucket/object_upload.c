@@ -40,11 +40,6 @@ int store_upload_begin(struct io_store *store, const char *path, size_t part_max
 	return 0;
 }
 
-void store_upload_set_new(struct store_upload *u)
-{
-	u->is_new = true;
-}
-
 bool store_upload_is_in_order(const struct store_upload *u)
 {
 	return upload_write_table(u)->in_order;

@@ -16,7 +16,7 @@
 int store_check_writable(const struct io_store *store);
 #define STORE_IF_ABSENT ""
 /*
- * if_tag: STORE_IF_ABSENT, or the tag (store_get_tagged()) of the object to replace; NULL: no
+ * if_tag: STORE_IF_ABSENT, or the tag (store_get()) of the object to replace; NULL: no
  * condition. -EEXIST (or -ENOENT, with a tag) if the condition does not hold. When an answer was
  * lost and an object with these bytes exists, it counts as ours: so with a condition no other
  * writer may put the same bytes. ret_may_arrive (unless NULL): after a failure, whether the
@@ -24,12 +24,13 @@ int store_check_writable(const struct io_store *store);
  */
 int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag,
 	      bool *ret_may_arrive);
-/* Append the bytes of a small object to ret. -ENOENT; -EFBIG above the limit. */
-int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret);
 #define STORE_TAG_MAX 256
-/* As store_get(); ret_tag: what the vendor changes with each put. */
-int store_get_tagged(struct io_store *store, const char *path, size_t limit, struct buf *ret,
-		     char ret_tag[STORE_TAG_MAX]);
+/*
+ * Append the bytes of a small object to ret. ret_tag: what the vendor changes with each put, in
+ * STORE_TAG_MAX bytes; may be NULL. -ENOENT; -EFBIG above the limit.
+ */
+int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret,
+	      char *ret_tag);
 /* Remove objects, many at once. An object that does not exist counts as removed. Returns the first
  * error. */
 int store_remove(struct io_store *store, const char *const *path, size_t n);
@@ -45,11 +46,6 @@ struct store_upload;
 /* Sends no request. A part has at most part_max bytes, or 8 MiB if that is more. */
 int store_upload_begin(struct io_store *store, const char *path, size_t part_max,
 		       struct store_upload **ret);
-/*
- * The object must not exist: -EEXIST. Of an object in parts S3 does not check that; who removes the
- * objects of a writer aborts its uploads first.
- */
-void store_upload_set_new(struct store_upload *u);
 bool store_upload_is_in_order(const struct store_upload *u);
 /* The size of part `number`, counted from 1; only the last part may be smaller. */
 size_t store_upload_part_bytes(const struct store_upload *u, unsigned number);

@@ -139,17 +139,6 @@ static bool gcs_explain(struct store *s, const struct http_refusal *refusal,
 
 /* ---- opening ---- */
 
-/* The endpoint of the options, else of variables that other programs use for emulators, else
- * Google's. */
-static const char *endpoint_of(const struct store *s, bool *ret_is_emulator)
-{
-	const char *emulator = env_value("STORAGE_EMULATOR_HOST");
-	const char *other = env_value("TENSORSTORE_GCS_HTTP_URL");
-
-	*ret_is_emulator = !s->opts.endpoint && emulator;
-	return s->opts.endpoint ? s->opts.endpoint : emulator ? emulator : other ? other : STANDARD;
-}
-
 static int set_url(struct bucket *b, const char *endpoint, const char *bucket)
 {
 	/* Google's own programs accept "HOST:PORT", so we do, too. */
@@ -169,36 +158,36 @@ static int set_url(struct bucket *b, const char *endpoint, const char *bucket)
 	return b->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
 }
 
-static int open_credentials(struct bucket *b, bool writes)
-{
-	struct google_credentials *c;
-	int r;
-
-	if (!credentials_may_go_to(b->url, NULL, 0))
-		return fail(-EINVAL,
-			    "a token would be sent to '%s' in the clear: the endpoint has to be "
-			    "https://HOST, or is asked with -o anonymous",
-			    b->url);
-	r = google_credentials_new(writes, &c);
-	if (r < 0)
-		return r;
-	b->own = c;
-	b->credentials = google_credentials_cache(c);
-	return 0;
-}
-
 static int open_gcs(struct store *s, const char *url)
 {
 	struct bucket *b = bucket_of(s);
+	/* Variables that other programs use for emulators. */
+	const char *emulator = env_value("STORAGE_EMULATOR_HOST");
+	const char *other = env_value("TENSORSTORE_GCS_HTTP_URL");
+	const char *endpoint = s->opts.endpoint ? s->opts.endpoint :
+			       emulator         ? emulator :
+			       other            ? other :
+						  STANDARD;
 	auto_free char *bucket = NULL;
-	bool is_emulator;
-	const char *endpoint = endpoint_of(s, &is_emulator);
+	struct google_credentials *c;
 	int r = bucket_split(url, &bucket, &b->prefix);
 
 	if (r < 0)
 		return r;
 	r = set_url(b, endpoint, bucket);
-	return r < 0 || s->opts.anonymous || is_emulator ? r : open_credentials(b, s->opts.writes);
+	if (r < 0 || s->opts.anonymous || endpoint == emulator)
+		return r;
+	if (!credentials_may_go_to(b->url, NULL, 0))
+		return fail(-EINVAL,
+			    "a token would be sent to '%s' in the clear: the endpoint has to be "
+			    "https://HOST, or is asked with -o anonymous",
+			    b->url);
+	r = google_credentials_new(s->opts.writes, &c);
+	if (r < 0)
+		return r;
+	b->own = c;
+	b->credentials = google_credentials_cache(c);
+	return 0;
 }
 
 static void close_gcs(struct store *s)

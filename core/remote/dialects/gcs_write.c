@@ -49,18 +49,13 @@ static int upload_url(const struct store *s, const char *path, const char *type,
 	return 0;
 }
 
-static int add_crc(struct buf *out, uint32_t crc)
-{
-	const uint8_t bytes[] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
-				  (uint8_t)crc };
-
-	return base64_put(out, span_of(bytes, sizeof(bytes)), BASE64_STD);
-}
-
 /* The body has two parts: a JSON document with the expected checksum, and the bytes. */
 static int gcs_put(struct store *s, const char *path, struct span content, const char *if_tag,
 		   struct bucket_request *ret)
 {
+	uint32_t crc = crc32c(content);
+	const uint8_t crc_bytes[] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16),
+				      (uint8_t)(crc >> 8), (uint8_t)crc };
 	char *url;
 	int r = upload_url(s, path, "multipart", if_tag, &url);
 
@@ -76,7 +71,7 @@ static int gcs_put(struct store *s, const char *path, struct span content, const
 			"--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
 	if (r < 0)
 		return r;
-	r = add_crc(&ret->content, crc32c(content));
+	r = base64_put(&ret->content, span_of(crc_bytes, sizeof(crc_bytes)), BASE64_STD);
 	if (r < 0)
 		return r;
 	r = buf_add_str(&ret->content,
@@ -108,20 +103,11 @@ static int gcs_remove_object(struct store *s, const char *path, struct bucket_re
 
 /* ---- resumable uploads ---- */
 
-/* Refuse a session URL of another host, which would receive the data. */
-static int check_session(const struct store_upload *u, const char *url)
-{
-	bool is_secure = !strncmp(bucket_of(u->s)->url, "https://", 8);
-
-	if (!strncmp(url, "https://", 8) || (!is_secure && !strncmp(url, "http://", 7)))
-		return 0;
-	return fail(-EIO, "cannot write '%s/%s': the server gives no address for its parts",
-		    u->s->base.url, u->path);
-}
-
 static int gcs_begin(struct store_upload *u)
 {
+	bool is_secure = !strncmp(bucket_of(u->s)->url, "https://", 8);
 	auto_bucket_request b = { 0 };
+	const char *session;
 	char *url;
 	int r = upload_url(u->s, u->path, "resumable", u->is_new ? STORE_IF_ABSENT : NULL, &url);
 
@@ -141,10 +127,13 @@ static int gcs_begin(struct store_upload *u)
 	r = bucket_send(u->s, &b);
 	if (r < 0)
 		return r;
-	r = check_session(u, buf_str(&b.q.value) ? buf_str(&b.q.value) : "");
-	if (r < 0)
-		return r;
-	u->id = strdup(buf_str(&b.q.value));
+	/* The session must not send the data in the clear, where the bucket's URL does not. */
+	session = buf_str(&b.q.value);
+	if (!session || (strncmp(session, "https://", 8) != 0 &&
+			 (is_secure || strncmp(session, "http://", 7) != 0)))
+		return fail(-EIO, "cannot write '%s/%s': the server gives no address for its parts",
+			    u->s->base.url, u->path);
+	u->id = strdup(session);
 	return u->id ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
 }
 
@@ -190,16 +179,6 @@ static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t f
 	return bucket_submit(u->s, &p->request);
 }
 
-/* Remove an object whose checksum or size differs from the data that was sent. */
-static void remove_damaged(struct store_upload *u)
-{
-	const char *path = u->path;
-	int r = store_remove(&u->s->base, &path, 1);
-
-	if (r < 0)
-		log_warn("a damaged object stays behind: %s", err_text(r));
-}
-
 /* Read from an answer how much of the upload the server has: everything, if the object exists. */
 static int take_progress(struct store_upload *u, const struct http_request *q, uint64_t *ret)
 {
@@ -219,7 +198,9 @@ static int take_progress(struct store_upload *u, const struct http_request *q, u
 		return err_at(r, "what the server says of '%s'", q->name);
 	u->exists = true;
 	if (o.size != u->size || (has_crc && crc != u->crc)) {
-		remove_damaged(u);
+		r = store_remove(&u->s->base, (const char *const *)&u->path, 1);
+		if (r < 0)
+			log_warn("a damaged object stays behind: %s", err_text(r));
 		return fail(-EIO,
 			    "cannot write '%s': the server has %llu bytes with CRC-32C %08x, and "
 			    "%llu with %08x were sent",
@@ -249,20 +230,14 @@ static int ask_progress(struct store_upload *u, const struct upload_part *p, uin
 	return r < 0 ? r : take_progress(u, &b.q, ret);
 }
 
-static void gcs_pause(int tries)
-{
-	const int64_t ms = (int64_t)PAUSE_MS << tries;
-
-	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
-}
-
 static int gcs_send_part(struct store_upload *u, struct upload_part *p)
 {
 	uint64_t end = p->off + p->bytes.n, has = p->off, before;
+	int64_t pause_ms;
 	int r = submit_from(u, p, p->off);
 
 	for (int tries = 0; tries < TRIES && r >= 0; tries++) {
-		r = bucket_wait(u->s, &p->request);
+		r = store_request_wait(u->s, &p->request.q);
 		before = has;
 		if (r >= 0)
 			r = take_progress(u, &p->request.q, &has);
@@ -270,7 +245,9 @@ static int gcs_send_part(struct store_upload *u, struct upload_part *p)
 			trace(TRACE_IO, "upload of %s: %s; asking how much has arrived",
 			      p->request.q.name, p->request.q.why);
 			err_clear();
-			gcs_pause(tries);
+			pause_ms = (int64_t)PAUSE_MS << tries;
+			nanosleep(&(struct timespec){ pause_ms / 1000, pause_ms % 1000 * 1000000 },
+				  NULL);
 			r = ask_progress(u, p, &has);
 		}
 		if (r < 0 || (has == end && (u->exists || !p->is_last)))
@@ -288,7 +265,7 @@ static int gcs_send_part(struct store_upload *u, struct upload_part *p)
 	}
 	if (r < 0)
 		return r;
-	bucket_wait(u->s, &p->request);
+	store_request_wait(u->s, &p->request.q);
 	return fail(-EIO,
 		    "cannot write '%s': the server received nothing of the part at offset %llu",
 		    p->request.q.name, (unsigned long long)has);

@@ -26,9 +26,10 @@ static struct s3 *s3_of(const struct store *s)
 
 /* ---- requests ---- */
 
-static int s3_sign(const struct s3 *s3, const struct credentials *keys,
-		   const struct http_request *req, struct http_headers *ret)
+static int s3_authorize(const struct store *s, const struct credentials *keys,
+			const struct http_request *req, struct http_headers *ret)
 {
+	const struct s3 *s3 = s3_of(s);
 	const char *path = strchr(strstr(req->url, "://") + 3, '/');
 	const char *query = strchr(req->url, '?');
 	auto_free char *only_path =
@@ -65,12 +66,6 @@ static int s3_sign(const struct s3 *s3, const struct credentials *keys,
 	if (r < 0)
 		return r;
 	return buf_str(&value) ? bucket_header(ret, "Authorization", buf_str(&value)) : -ENOMEM;
-}
-
-static int s3_authorize(const struct store *s, const struct credentials *keys,
-			const struct http_request *req, struct http_headers *ret)
-{
-	return s3_sign(s3_of(s), keys, req, ret);
 }
 
 /* ---- listings and objects ---- */
@@ -125,26 +120,6 @@ static const struct refusal_text {
 	{ "InvalidBucketName", -EIO, "that is not the name of a bucket" },
 };
 
-static void s3_explain_clock(struct http_request *req, const struct s3_error *e)
-{
-	char here[AWS_TIME_MAX];
-
-	aws_time(time(NULL), here);
-	snprintf(req->why, sizeof(req->why),
-		 "status %d (%s): the clock of this machine says %s, the server's %s",
-		 req->answer.status, e->code, here, *e->time ? e->time : "something else");
-	req->result = -EACCES;
-}
-
-static void explain_region(struct http_request *req, const struct s3_error *e, const char *own)
-{
-	snprintf(req->why, sizeof(req->why),
-		 "status %d (%s): the bucket is in the region '%s', and '%s' was asked: give "
-		 "region=%s, or AWS_REGION",
-		 req->answer.status, e->code, e->region, own, e->region);
-	req->result = -EIO;
-}
-
 static bool s3_explain(struct store *s, const struct http_refusal *refusal,
 		       struct http_request *req)
 {
@@ -161,12 +136,23 @@ static bool s3_explain(struct store *s, const struct http_refusal *refusal,
 	if (*e.code && req->result != -ESTALE && req->result != -EEXIST)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, e.code);
 	if (!strcmp(e.code, "RequestTimeTooSkewed")) {
-		s3_explain_clock(req, &e);
+		char here[AWS_TIME_MAX];
+
+		aws_time(time(NULL), here);
+		snprintf(req->why, sizeof(req->why),
+			 "status %d (%s): the clock of this machine says %s, the server's %s",
+			 req->answer.status, e.code, here, *e.time ? e.time : "something else");
+		req->result = -EACCES;
 		return false;
 	}
 	if (*e.region && strcmp(e.region, own) != 0 &&
 	    (refusal->status / 100 == 3 || refusal->status == 400)) {
-		explain_region(req, &e, own);
+		snprintf(
+			req->why, sizeof(req->why),
+			"status %d (%s): the bucket is in the region '%s', and '%s' was asked: give "
+			"region=%s, or AWS_REGION",
+			req->answer.status, e.code, e.region, own, e.region);
+		req->result = -EIO;
 		return false;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(refusal_texts); i++) {

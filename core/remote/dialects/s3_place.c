@@ -26,20 +26,6 @@ static bool may_be_in_a_host(const char *bucket)
 	return !bucket[n] && n >= 3 && n <= 63 && bucket[0] != '-' && bucket[n - 1] != '-';
 }
 
-static int make_urls(struct s3_place *p, const struct endpoint *e)
-{
-	auto_free char *bucket = p->is_virtual ? str_fmt("%s.", p->bucket) : strdup("");
-
-	if (bucket)
-		p->host = str_fmt("%s%.*s", bucket, SPAN_ARG(e->host));
-	if (p->host) {
-		endpoint_tidy_host(p->host, e->scheme.n == 8);
-		p->url = str_fmt("%.*s%s%.*s%s%s", SPAN_ARG(e->scheme), p->host, SPAN_ARG(e->path),
-				 p->is_virtual ? "" : "/", p->is_virtual ? "" : p->bucket);
-	}
-	return p->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
-}
-
 static int s3_place_parse(const char *url, const struct url_store_opts *opts, const char *endpoint,
 			  const char *region, struct s3_place *p)
 {
@@ -62,7 +48,14 @@ static int s3_place_parse(const char *url, const struct url_store_opts *opts, co
 	p->is_virtual = opts->addressing == URL_ADDRESSING_VIRTUAL ||
 			(opts->addressing == URL_ADDRESSING_AUTO && !endpoint &&
 			 may_be_in_a_host(p->bucket));
-	return make_urls(p, &e);
+	p->host = str_fmt("%s%s%.*s", p->is_virtual ? p->bucket : "", p->is_virtual ? "." : "",
+			  SPAN_ARG(e.host));
+	if (!p->host)
+		return fail(-ENOMEM, "cannot open a bucket");
+	endpoint_tidy_host(p->host, e.scheme.n == 8);
+	p->url = str_fmt("%.*s%s%.*s%s%s", SPAN_ARG(e.scheme), p->host, SPAN_ARG(e.path),
+			 p->is_virtual ? "" : "/", p->is_virtual ? "" : p->bucket);
+	return p->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
 }
 
 int s3_place(const char *url, const struct url_store_opts *opts, const char *endpoint,

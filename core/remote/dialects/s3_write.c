@@ -90,10 +90,9 @@ static int s3_begin(struct store_upload *u)
 	r = bucket_send(u->s, &b);
 	if (r < 0)
 		return r;
-	if ((r = s3_parse_upload(buf_span(&b.q.body), &id)) < 0)
-		err_at(r, "what begins the upload of '%s'", b.q.name);
+	r = s3_parse_upload(buf_span(&b.q.body), &id);
 	if (r < 0)
-		return r;
+		return err_at(r, "what begins the upload of '%s'", b.q.name);
 	u->id = buf_str(&id) ? strdup(buf_str(&id)) : NULL;
 	return u->id ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
 }
@@ -137,23 +136,17 @@ static int keep_tag(struct store_upload *u, const struct upload_part *p)
 	return ok ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
 }
 
-static int s3_put_part(struct store_upload *u, struct upload_part *p)
+static int s3_send_part(struct store_upload *u, struct upload_part *p)
 {
 	char number[32];
 	int r;
 
 	snprintf(number, sizeof(number), "partNumber=%u&", p->number);
 	r = upload_request(u, "PUT", number, &p->request);
-	if (r < 0)
-		return r;
-	r = set_content(&p->request, p->bytes, "application/octet-stream");
-	return r < 0 ? r : bucket_send(u->s, &p->request);
-}
-
-static int s3_send_part(struct store_upload *u, struct upload_part *p)
-{
-	int r = s3_put_part(u, p);
-
+	if (r >= 0)
+		r = set_content(&p->request, p->bytes, "application/octet-stream");
+	if (r >= 0)
+		r = bucket_send(u->s, &p->request);
 	if (r < 0)
 		return err_at(r, "part %u, at offset %llu, %zu bytes", p->number,
 			      (unsigned long long)p->off, p->bytes.n);
@@ -172,16 +165,6 @@ static int s3_is_complete(struct store_upload *u, int r)
 	return err_restore(&why);
 }
 
-static int s3_add_parts(const struct store_upload *u, struct buf *ret)
-{
-	int r = buf_add_str(ret, "<CompleteMultipartUpload>");
-
-	for (size_t i = 0; i < u->cap_tags && u->tag[i] && r >= 0; i++)
-		r = buf_addf(ret, "<Part><PartNumber>%zu</PartNumber><ETag>%s</ETag></Part>", i + 1,
-			     u->tag[i]);
-	return r < 0 ? r : buf_add_str(ret, "</CompleteMultipartUpload>");
-}
-
 static int s3_end(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
@@ -190,7 +173,13 @@ static int s3_end(struct store_upload *u)
 
 	if (r < 0)
 		return r;
-	r = s3_add_parts(u, &b.content);
+	r = buf_add_str(&b.content, "<CompleteMultipartUpload>");
+	for (size_t i = 0; i < u->cap_tags && u->tag[i] && r >= 0; i++)
+		r = buf_addf(&b.content, "<Part><PartNumber>%zu</PartNumber><ETag>%s</ETag></Part>",
+			     i + 1, u->tag[i]);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&b.content, "</CompleteMultipartUpload>");
 	if (r < 0)
 		return r;
 	r = set_content(&b, buf_span(&b.content), "application/xml");
@@ -290,9 +279,8 @@ static int list_uploads(struct store *s, const char *path, struct old_uploads *a
 	r = bucket_send(s, &b);
 	if (r < 0)
 		return r;
-	if ((r = s3_parse_uploads(buf_span(&b.q.body), add_old, a, ret_is_truncated)) < 0)
-		err_at(r, "the uploads of '%s'", b.q.name);
-	return r;
+	r = s3_parse_uploads(buf_span(&b.q.body), add_old, a, ret_is_truncated);
+	return r < 0 ? err_at(r, "the uploads of '%s'", b.q.name) : r;
 }
 
 static int remove_old(struct old_uploads *a)

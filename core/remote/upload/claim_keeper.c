@@ -36,7 +36,7 @@ static int claim_keeper_find(struct io_store *store, const char *path, struct sp
 			     char ret_tag[STORE_TAG_MAX])
 {
 	auto_buf there = { 0 };
-	int r = store_get_tagged(store, path, CLAIM_BYTES, &there, ret_tag);
+	int r = store_get(store, path, CLAIM_BYTES, &there, ret_tag);
 
 	if (r < 0 && r != -ENOENT && r != -EFBIG)
 		return r;

@@ -18,6 +18,7 @@
 #include "core/base/blocks.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/remote/bucket/bucket_write.h"
@@ -111,18 +112,13 @@ void file_sender_unref(struct file_sender *fs)
 
 enum task { TASK_NONE, TASK_PART, TASK_END, TASK_GIVE_UP };
 
-static bool may_share(const struct sent_file *f)
-{
-	return f->is_started && !store_upload_is_in_order(f->upload);
-}
-
 static enum task task_of(const struct sent_file *f)
 {
 	if (f->is_there)
 		return TASK_NONE;
 	if (f->is_given_up)
 		return f->upload && !f->busy ? TASK_GIVE_UP : TASK_NONE;
-	if (f->busy && !may_share(f))
+	if (f->busy && !(f->is_started && !store_upload_is_in_order(f->upload)))
 		return TASK_NONE;
 	if (f->is_whole)
 		return f->handed < f->end || !f->parts ? TASK_PART : f->busy ? TASK_NONE : TASK_END;
@@ -159,19 +155,6 @@ static void queue(struct file_sender *fs, struct sent_file *f)
 	pthread_cond_broadcast(&fs->changed);
 }
 
-static struct sent_file *sender_unqueue(struct file_sender *fs)
-{
-	struct sent_file *f = fs->first;
-
-	if (!f)
-		return NULL;
-	fs->first = f->next;
-	if (!fs->first)
-		fs->last = &fs->first;
-	f->is_queued = false;
-	return f;
-}
-
 /* The failure of an added file is that of the step. A growing file is sent again later. */
 static void file_failed(struct file_sender *fs, struct sent_file *f, int r)
 {
@@ -197,19 +180,14 @@ struct part {
 	void *arg;
 };
 
-static int sender_open_file(struct sent_file *f)
+/* Before the first part: open the file, and begin its upload if it has more parts. */
+static int start_upload(struct file_sender *fs, struct sent_file *f, bool is_only_part)
 {
-	return f->file ? 0 : io_file_open(f->from, f->path, O_RDONLY, 0, &f->file);
-}
-
-static int start_upload(struct file_sender *fs, struct sent_file *f, const struct part *p)
-{
-	int r = sender_open_file(f);
+	int r = f->file ? 0 : io_file_open(f->from, f->path, O_RDONLY, 0, &f->file);
 
 	if (r < 0)
 		return r;
-	if (!(p->is_last && p->number == 1))
-		r = store_upload_start(f->upload);
+	r = is_only_part ? 0 : store_upload_start(f->upload);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&fs->lock);
@@ -252,7 +230,7 @@ static int sender_send_part(struct file_sender *fs, struct sent_file *f, const s
 	if (r < 0)
 		return r;
 	if (p->number == 1)
-		r = start_upload(fs, f, p);
+		r = start_upload(fs, f, p->is_last);
 	if (r < 0)
 		return r;
 	r = budget_take(fs->budget, p->n);
@@ -329,11 +307,16 @@ static void do_give_up(struct file_sender *fs, struct sent_file *f)
 /* Called with the lock held; releases it meanwhile. False: the queue is empty. */
 static bool do_next(struct file_sender *fs)
 {
-	struct sent_file *f = fs->stop ? NULL : sender_unqueue(fs);
-	enum task t = f ? task_of(f) : TASK_NONE;
+	struct sent_file *f = fs->stop ? NULL : fs->first;
+	enum task t;
 
 	if (!f)
 		return false;
+	fs->first = f->next;
+	if (!fs->first)
+		fs->last = &fs->first;
+	f->is_queued = false;
+	t = task_of(f);
 	f->busy++;
 	fs->busy++;
 	if (t == TASK_PART)
@@ -445,55 +428,37 @@ static bool can_go_on(const struct sent_file *f, const struct stat *st)
 	return f->is_whole || !f->parts || f->handed < size || !store_upload_is_in_order(f->upload);
 }
 
-/* Called with the lock held. Data files have random names, so there is one of that path at most. */
-static struct sent_file *sender_find_sent(struct file_sender *fs, const char *path,
-					  const struct stat *st, bool *is_new)
-{
-	struct sent_file *f = NULL;
-
-	for (size_t i = 0; i < fs->n_grown && !f; i++)
-		if (!strcmp(fs->file[i]->path, path))
-			f = fs->file[i];
-	if (!f || can_go_on(f, st))
-		return f;
-	/* Its object, if there is one, is replaced. */
-	f->is_given_up = true;
-	f->is_there = f->begins_again = *is_new = false;
-	return NULL;
-}
-
-/* With the lock held. */
-static int sender_want(struct file_sender *fs, struct io_dir *from, const char *path,
-		       const struct stat *st, bool is_new)
-{
-	struct sent_file *f = sender_find_sent(fs, path, st, &is_new);
-	int r;
-
-	if (!f) {
-		r = sender_add(fs, path, &f);
-		if (r < 0)
-			return r;
-		f->from = from;
-		if (is_new)
-			store_upload_set_new(f->upload);
-	}
-	f->end = (uint64_t)st->st_size;
-	f->is_whole = f->is_wanted = true;
-	queue(fs, f);
-	return 0;
-}
-
 int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *path, bool is_new)
 {
+	auto_unlock pthread_mutex_t *held = NULL;
+	struct sent_file *f = NULL;
 	struct stat st;
 	int r = io_stat(from, path, &st);
 
 	if (r < 0)
 		return r;
-	pthread_mutex_lock(&fs->lock);
-	r = sender_want(fs, from, path, &st, is_new);
-	pthread_mutex_unlock(&fs->lock);
-	return r;
+	held = lock_hold(&fs->lock);
+	/* Data files have random names, so there is one of that path at most. */
+	for (size_t i = 0; i < fs->n_grown && !f; i++)
+		if (!strcmp(fs->file[i]->path, path))
+			f = fs->file[i];
+	if (f && !can_go_on(f, &st)) {
+		/* Its object, if there is one, is replaced. */
+		f->is_given_up = true;
+		f->is_there = f->begins_again = is_new = false;
+		f = NULL;
+	}
+	if (!f) {
+		r = sender_add(fs, path, &f);
+		if (r < 0)
+			return r;
+		f->from = from;
+		f->upload->is_new = is_new;
+	}
+	f->end = (uint64_t)st.st_size;
+	f->is_whole = f->is_wanted = true;
+	queue(fs, f);
+	return 0;
 }
 
 int file_sender_wait(struct file_sender *fs, int (*check)(void *arg), void *arg)

@@ -37,7 +37,7 @@ static int check_uncommitted(struct step_upload *u)
 static int show_claim(struct step_upload *u, char *ret, size_t max)
 {
 	auto_buf text = { 0 };
-	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &text);
+	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &text, NULL);
 
 	if (r == -ENOENT || r == -EFBIG)
 		err_clear();
@@ -110,27 +110,36 @@ static int check_empty(struct step_upload *u)
 		    url, l->entry[is_ours && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
 }
 
-int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
-		     struct step_upload **ret)
+int step_upload_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
-	auto_of(step_upload) struct step_upload *u = calloc(1, sizeof(*u));
 	struct url_store_opts so = *opts;
 	struct io_store *base;
 	int r;
 
-	if (!u)
-		return fail(-ENOMEM, "cannot write '%s'", url);
 	so.writes = true;
 	so.cache_dir = NULL;
 	r = store_open(url, &so, &base);
 	if (r < 0)
 		return r;
-	u->s = container_of(base, struct store, base);
-	u->budget = budget;
 	r = store_check_writable(base);
+	if (r < 0) {
+		base->ops->free(base);
+		return r;
+	}
+	*ret = store_of(base);
+	return 0;
+}
+
+int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct step_upload **ret)
+{
+	auto_of(step_upload) struct step_upload *u = calloc(1, sizeof(*u));
+	int r = u ? step_upload_store(url, opts, &u->s) : fail(-ENOMEM, "cannot write '%s'", url);
+
 	if (r < 0)
 		return r;
-	r = file_sender_new(base, budget, &u->sender);
+	u->budget = budget;
+	r = file_sender_new(base_of(u), budget, &u->sender);
 	if (r < 0)
 		return r;
 	*ret = take(u);
@@ -224,13 +233,6 @@ struct finding {
 	struct io_dir *from;
 };
 
-/* The marker and the claim, and stores of the draft that are in no item. */
-static bool is_left_out(const char *name)
-{
-	return !strcmp(name, MARKER_FILE) || (!strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) &&
-					      strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) != 0);
-}
-
 static int add_file(void *arg, const char *path, unsigned char type)
 {
 	struct finding *f = arg;
@@ -238,7 +240,10 @@ static int add_file(void *arg, const char *path, unsigned char type)
 	struct stat st;
 	int r;
 
-	if (!strchr(path, '/') && is_left_out(path))
+	/* The marker and the claim, and stores of the draft that are in no item, are left out. */
+	if (!strcmp(path, MARKER_FILE) ||
+	    (!strchr(path, '/') && !strncmp(path, OUR_PREFIX, strlen(OUR_PREFIX)) &&
+	     strncmp(path, PART_PREFIX, strlen(PART_PREFIX)) != 0))
 		return 1;
 	if (type == DT_DIR)
 		return 0;
@@ -267,17 +272,9 @@ static int by_path(const void *a, const void *b)
 	return strcmp(((const struct sent *)a)->path, ((const struct sent *)b)->path);
 }
 
-/* The file of that path that was sent before; NULL: none. */
-static const struct sent *find_sent(const struct step_upload *u, const struct sent *f)
-{
-	const struct sent_list *l = &u->sent;
-
-	return l->n ? bsearch(f, l->file, l->n, sizeof(*l->file), by_path) : NULL;
-}
-
 static bool is_same(const struct sent *s, const struct sent *f)
 {
-	return s && s->ino == f->ino && s->size == f->size && s->mtime.tv_sec == f->mtime.tv_sec &&
+	return s->ino == f->ino && s->size == f->size && s->mtime.tv_sec == f->mtime.tv_sec &&
 	       s->mtime.tv_nsec == f->mtime.tv_nsec;
 }
 
@@ -310,6 +307,7 @@ static int renew_claim(struct step_upload *u, bool commits)
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
 {
 	auto_sent_list a = { 0 };
+	const struct sent_list *before = &u->sent;
 	struct finding f = { &a, from };
 	int r = u->state == UPLOAD_EMPTYING ? step_upload_drop(u) : 0;
 
@@ -327,9 +325,12 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 		/* Objects of another writer may be there by now, under the same names. */
 		r = step_upload_check_claim(u);
 		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++) {
-			const struct sent *s = find_sent(u, &a.file[at]);
+			const struct sent *s = before->n ?
+						       bsearch(&a.file[at], before->file, before->n,
+							       sizeof(*before->file), by_path) :
+						       NULL;
 
-			if (!is_same(s, &a.file[at]))
+			if (!s || !is_same(s, &a.file[at]))
 				r = file_sender_add(u->sender, from, a.file[at].path,
 						    !s && !u->has_dropped);
 		}
@@ -368,7 +369,7 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 
 	err_save(r, &why);
 	u->state = UPLOAD_COMMITTING;
-	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
+	r = store_get(base_of(u), MARKER_FILE, text.n, &there, NULL);
 	if (r < 0 || !span_eq(buf_span(&there), text))
 		return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
 			    why.text);
@@ -411,20 +412,6 @@ static int wait_shown(struct step_upload *u)
 	}
 }
 
-/* Remove the parts of arrays that ranks sent so that the committing process could join them. */
-static int remove_parts(struct step_upload *u)
-{
-	auto_of(object_list) struct object_list *l = NULL;
-	int r = u->s->kind->fetch(u->s, "", &l);
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < l->n && r >= 0; i++)
-		if (!strncmp(l->entry[i].name, PART_PREFIX, strlen(PART_PREFIX)))
-			r = object_tree_remove(u->s, l->entry[i].name, NULL, NULL, NULL);
-	return r;
-}
-
 int step_upload_finish(struct step_upload *u)
 {
 	int r = wait_shown(u);
@@ -435,21 +422,9 @@ int step_upload_finish(struct step_upload *u)
 	return 0;
 }
 
-/* Renew the claim just before the marker is put, also if this process was suspended meanwhile. */
-static int renew_to_commit(struct step_upload *u)
-{
-	int64_t began;
-	int r;
-
-	do {
-		began = clock_read_ns(CLOCK_BOOTTIME);
-		r = renew_claim(u, true);
-	} while (r >= 0 && clock_read_ns(CLOCK_BOOTTIME) - began > CLAIM_COMMIT_NS / 2);
-	return r;
-}
-
 static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
+	int64_t began;
 	int r = check ? check(arg) : 0;
 
 	if (r < 0)
@@ -458,9 +433,13 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 	r = store_remove_uploads(base_of(u), "");
 	if (r < 0)
 		return r;
-	r = renew_to_commit(u);
-	if (r < 0)
-		return r;
+	/* The claim is renewed again if this process was suspended meanwhile. */
+	do {
+		began = clock_read_ns(CLOCK_BOOTTIME);
+		r = renew_claim(u, true);
+		if (r < 0)
+			return r;
+	} while (clock_read_ns(CLOCK_BOOTTIME) - began > CLAIM_COMMIT_NS / 2);
 	r = put_marker(u);
 	return r < 0 ? r : step_upload_finish(u);
 }
@@ -474,8 +453,15 @@ int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(voi
 
 int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
-	int r = remove_parts(u);
+	auto_of(object_list) struct object_list *l = NULL;
+	int r = u->s->kind->fetch(u->s, "", &l);
 
+	if (r < 0)
+		return r;
+	/* Ranks sent parts of arrays so that this process could join them. */
+	for (size_t i = 0; i < l->n && r >= 0; i++)
+		if (!strncmp(l->entry[i].name, PART_PREFIX, strlen(PART_PREFIX)))
+			r = object_tree_remove(u->s, l->entry[i].name, NULL, NULL, NULL);
 	return r < 0 ? r : commit(u, check, arg);
 }
 
@@ -484,33 +470,28 @@ static int renew_to_remove(void *arg)
 	return renew_claim(arg, false);
 }
 
-/*
- * Objects that were on their way when gc took the place away may have arrived since. If nobody has
- * claimed the place, claim it again to remove them.
- */
-static int remove_late(struct step_upload *u)
+static int remove_uncommitted(struct step_upload *u)
 {
 	const char *claim = CLAIM_FILE;
-	int r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT, NULL);
+	int r;
 
+	if (u->state != UPLOAD_LOST) {
+		r = object_tree_remove(u->s, "", renew_to_remove, u, NULL);
+		if (u->state != UPLOAD_LOST)
+			return r;
+		err_clear();
+	}
+	/*
+	 * Objects that were on their way when gc took the place away may have arrived since. If
+	 * nobody has claimed the place, claim it again to remove them.
+	 */
+	r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT, NULL);
 	if (r < 0)
 		return err_except(r, -EEXIST);
 	r = bucket_has(u->s, MARKER_FILE);
 	if (r != 0)
 		return r < 0 ? r : store_remove(base_of(u), &claim, 1);
 	return object_tree_remove(u->s, "", renew_to_remove, u, NULL);
-}
-
-static int remove_uncommitted(struct step_upload *u)
-{
-	if (u->state != UPLOAD_LOST) {
-		int r = object_tree_remove(u->s, "", renew_to_remove, u, NULL);
-
-		if (u->state != UPLOAD_LOST)
-			return r;
-		err_clear();
-	}
-	return remove_late(u);
 }
 
 void step_upload_free(struct step_upload *u)

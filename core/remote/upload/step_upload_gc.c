@@ -14,7 +14,7 @@
 #include "core/remote/upload/claim.h"
 #include "core/remote/upload/claim_keeper.h"
 #include "core/remote/upload/object_tree.h"
-#include "core/remote/upload/step_upload.h"
+#include "core/remote/upload/step_upload_impl.h"
 
 /* Whether nothing of what a writer that cannot be checked has sent is young. */
 static bool is_old(const struct objects *all, int64_t older_than_ns)
@@ -50,7 +50,7 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	auto_buf text = { 0 };
 	int64_t older_than_ns = gc->older_than_ns;
 	bool is_committing;
-	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret->tag), live;
+	int r = store_get(&s->base, claim, CLAIM_BYTES, &text, ret->tag), live;
 
 	/* The claim has just been removed, or is not ours. */
 	if (r < 0)
@@ -96,7 +96,7 @@ static int step_upload_gc_renew(void *arg)
 
 	if (t->claim.n)
 		return claim_renew(&t->s->base, t->path, t->claim, ++t->number, "");
-	r = store_get_tagged(&t->s->base, t->path, CLAIM_BYTES, &there, tag);
+	r = store_get(&t->s->base, t->path, CLAIM_BYTES, &there, tag);
 	return r < 0                    ? r :
 	       strcmp(tag, t->tag) != 0 ? fail(-EEXIST, "'%s' has changed", t->path) :
 					  0;
@@ -255,18 +255,12 @@ static int look_around(struct store *s, const struct upload_gc *gc)
 int step_uploads_remove(const char *url, const struct url_store_opts *opts,
 			const struct upload_gc *gc)
 {
-	struct url_store_opts so = *opts;
-	struct io_store *base;
-	int r;
+	struct store *s;
+	int r = step_upload_store(url, opts, &s);
 
-	so.writes = true;
-	so.cache_dir = NULL;
-	r = store_open(url, &so, &base);
 	if (r < 0)
 		return r;
-	r = store_check_writable(base);
-	if (r >= 0)
-		r = look_around(container_of(base, struct store, base), gc);
-	base->ops->free(base);
+	r = look_around(s, gc);
+	s->base.ops->free(&s->base);
 	return r;
 }

@@ -44,6 +44,8 @@ static inline struct io_store *base_of(struct step_upload *u)
 	return &u->s->base;
 }
 
+/* Open the bucket of a URL, to write; the caller frees its store. -EROFS: it is only read. */
+int step_upload_store(const char *url, const struct url_store_opts *opts, struct store **ret);
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		     struct step_upload **ret);
 /* UPLOAD_LOST: the claim is not that of this step any more, and the error says who has it. */

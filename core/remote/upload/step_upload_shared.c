@@ -125,7 +125,7 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
 int step_upload_is_committed(struct step_upload *u)
 {
 	auto_buf there = { 0 };
-	int r = store_get(base_of(u), MARKER_FILE, MARKER_BYTES, &there);
+	int r = store_get(base_of(u), MARKER_FILE, MARKER_BYTES, &there, NULL);
 
 	return r < 0 ? err_except(r, -ENOENT) : span_ends(buf_span(&there), buf_span(&u->claim));
 }
