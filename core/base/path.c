@@ -86,18 +86,6 @@ const char *env_value(const char *name)
 	return v && *v ? v : NULL;
 }
 
-int env_home(char **ret)
-{
-	const char *home = env_value("HOME");
-	struct passwd entry, *found = NULL;
-	char text[4096];
-
-	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
-		home = found->pw_dir;
-	*ret = home && *home ? strdup(home) : NULL;
-	return home && *home && !*ret ? fail(-ENOMEM, "cannot find the home directory") : 0;
-}
-
 int path_absolute(const char *path, char **ret)
 {
 	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
@@ -106,4 +94,22 @@ int path_absolute(const char *path, char **ret)
 		return err_sys("cannot find", path);
 	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
 	return *ret ? 0 : fail(-ENOMEM, "cannot find '%s'", path);
+}
+
+int path_of_user(const char *given, const char *standard, char **ret)
+{
+	const char *home = env_value("HOME");
+	struct passwd entry, *found = NULL;
+	auto_free char *path = NULL;
+	char text[4096];
+
+	*ret = NULL;
+	if (given)
+		return path_absolute(given, ret);
+	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
+		home = found->pw_dir;
+	if (!home || !*home)
+		return 0;
+	path = str_fmt("%s/%s", home, standard);
+	return path ? path_absolute(path, ret) : fail(-ENOMEM, "cannot find '%s'", standard);
 }

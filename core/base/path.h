@@ -61,9 +61,10 @@ int path_absolute(const char *path, char **ret);
 /* The value of an environment variable; NULL when it is not set or empty. */
 const char *env_value(const char *name);
 /*
- * Get a copy of the user's home directory: HOME, or that of the password database, since a service
- * has no HOME; NULL if neither is set. -ENOMEM.
+ * Get the absolute path of a user's file: the one that was given, else (NULL) the standard one
+ * below the home directory, which is HOME, or that of the password database, since a service has no
+ * HOME. *ret is NULL if there is neither. -ENOMEM; as path_absolute().
  */
-int env_home(char **ret);
+int path_of_user(const char *given, const char *standard, char **ret);
 
 #endif

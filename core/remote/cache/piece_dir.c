@@ -45,41 +45,13 @@ int piece_dir_make(const char *path)
 	return 0;
 }
 
-/* Other users who may write there could not damage reads, which are checked, but fill the disk. */
-static int check_rights(struct io_dir *dir, const char *path)
-{
-	struct stat st;
-	int r = io_stat(dir, ".", &st);
-
-	if (r < 0)
-		return r;
-	if (st.st_uid != geteuid())
-		return fail(-EPERM,
-			    "cache_dir='%s' belongs to user %u, and this process to user %u: each "
-			    "user has a directory of his own",
-			    path, (unsigned)st.st_uid, (unsigned)geteuid());
-	if (st.st_mode & 022)
-		return fail(
-			-EPERM,
-			"cache_dir='%s' may be written by others (mode %04o): 'chmod go-w' takes "
-			"that right away",
-			path, (unsigned)st.st_mode & 07777);
-	return 0;
-}
-
-static void put_tag(struct io_dir *dir)
-{
-	auto_of(io_file) struct io_file *f = NULL;
-
-	if (io_file_open(dir, TAG_NAME, O_RDWR | O_CREAT | O_EXCL, 0600, &f) >= 0)
-		io_write_exact(f, TAG_TEXT, strlen(TAG_TEXT), 0);
-	err_clear();
-}
-
+/* Open DIR/v1, and give it its tag. */
 static int open_top(struct piece_dir *d, struct io_engine *io)
 {
 	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_of(io_file) struct io_file *tag = NULL;
 	uint8_t random[8];
+	struct stat st;
 	int r = piece_dir_make(d->path);
 
 	if (r < 0)
@@ -87,16 +59,31 @@ static int open_top(struct piece_dir *d, struct io_engine *io)
 	r = io_dir_open(io, d->path, &dir);
 	if (r < 0)
 		return r;
-	r = check_rights(dir, d->path);
+	/* Other users who may write there could not damage reads, which are checked, but fill the
+	 * disk. */
+	r = io_stat(dir, ".", &st);
 	if (r < 0)
 		return r;
+	if (st.st_uid != geteuid())
+		return fail(-EPERM,
+			    "cache_dir='%s' belongs to user %u, and this process to user %u: each "
+			    "user has a directory of his own",
+			    d->path, (unsigned)st.st_uid, (unsigned)geteuid());
+	if (st.st_mode & 022)
+		return fail(
+			-EPERM,
+			"cache_dir='%s' may be written by others (mode %04o): 'chmod go-w' takes "
+			"that right away",
+			d->path, (unsigned)st.st_mode & 07777);
 	r = io_mkdir(dir, TOP, 0700);
 	if (r < 0)
 		return r;
 	r = io_dir_sub(dir, TOP, &d->top);
 	if (r < 0)
 		return r;
-	put_tag(d->top);
+	if (io_file_open(d->top, TAG_NAME, O_RDWR | O_CREAT | O_EXCL, 0600, &tag) >= 0)
+		io_write_exact(tag, TAG_TEXT, strlen(TAG_TEXT), 0);
+	err_clear();
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return err_sys("cannot get random bytes for", "cache_dir=");
 	hex_text(span_of(random, sizeof(random)), d->own);
@@ -178,49 +165,38 @@ void piece_dir_used(struct piece_dir *d, struct io_file *file)
 
 /* ---- writing ---- */
 
-/* Whether an error affects only this piece: a shortage that passes, or a directory of its name. */
-static bool is_passing(int code)
-{
-	return code == -ENOMEM || code == -EMFILE || code == -ENFILE || code == -EISDIR;
-}
-
 static void piece_dir_stop(struct piece_dir *d, int code)
 {
-	if (is_passing(code) || atomic_exchange(&d->is_stopped, true))
+	/* A shortage that passes, or a directory of its name, affects only this piece. */
+	if (code == -ENOMEM || code == -EMFILE || code == -ENFILE || code == -EISDIR ||
+	    atomic_exchange(&d->is_stopped, true))
 		return;
 	log_warn("cache_dir='%s' gets nothing more until it is opened again; reads go on: %s",
 		 d->path, err_text(code));
 }
 
-static int open_new(struct piece_dir *d, const char *temporary, struct io_file **ret)
-{
-	int r = io_file_open(d->top, temporary, O_RDWR | O_CREAT | O_EXCL, 0600, ret);
-	char dir[3] = { temporary[0], temporary[1] };
-
-	if (r != -ENOENT)
-		return r;
-	r = io_mkdir(d->top, dir, 0700);
-	return r < 0 ? r : io_file_open(d->top, temporary, O_RDWR | O_CREAT | O_EXCL, 0600, ret);
-}
-
 static int piece_dir_write_piece(struct piece_dir *d, const struct piece_id *id, struct span data,
 				 const char *temporary)
 {
+	const int flags = O_RDWR | O_CREAT | O_EXCL;
+	const char dir[3] = { temporary[0], temporary[1] };
 	auto_of(io_file) struct io_file *f = NULL;
 	uint8_t tail[PIECE_TAIL_MAX];
-	int r = open_new(d, temporary, &f);
 	struct io_req req[] = {
-		{ .op = IO_WRITE, .file = f, .p = (void *)(uintptr_t)data.p, .n = data.n },
-		{ .op = IO_WRITE,
-		  .file = f,
-		  .p = tail,
-		  .n = piece_tail_bytes(data.n),
-		  .off = data.n },
+		{ .op = IO_WRITE, .p = (void *)(uintptr_t)data.p, .n = data.n },
+		{ .op = IO_WRITE, .p = tail, .n = piece_tail_bytes(data.n), .off = data.n },
 	};
+	int r = io_file_open(d->top, temporary, flags, 0600, &f);
 
+	if (r == -ENOENT) {
+		r = io_mkdir(d->top, dir, 0700);
+		if (r >= 0)
+			r = io_file_open(d->top, temporary, flags, 0600, &f);
+	}
 	if (r < 0)
 		return r;
 	piece_tail_pack(id, data, tail);
+	req[0].file = req[1].file = f;
 	return io_run(f->io, req, ARRAY_LEN(req));
 }
 

@@ -82,10 +82,12 @@ static void cache_read_batch_free(struct batch *b)
 	free(b);
 }
 
+/* Split a request into parts, and set its result to that of success. */
 static int cache_read_add_parts(struct batch *b, struct io_req *q)
 {
 	uint64_t at = q->off + q->done, end = MIN(q->off + q->n, q->file->size);
 
+	q->result = at < end ? (int64_t)(end - at) : 0;
 	while (at < end) {
 		size_t n = (size_t)MIN(PIECE_BYTES - at % PIECE_BYTES, end - at);
 
@@ -225,18 +227,6 @@ static void copy_to_requests(struct batch *b, struct piece *p)
 
 /* ---- from the disk ---- */
 
-/* Take a buffer for the blocks that requests want. */
-static bool take_buffer_of_blocks(struct batch *b, struct piece *p, bool must)
-{
-	uint64_t from = b->part[p->first].off - p->off, to = 0;
-
-	from -= from % PIECE_BLOCK;
-	for (size_t i = p->first; i < p->first + p->n_parts; i++)
-		to = MAX(to, b->part[i].off + b->part[i].n - p->off);
-	to = MIN(round_up(to, PIECE_BLOCK), p->n);
-	return take_buffer(b, p, (size_t)from, (size_t)(to - from), must);
-}
-
 static void add_local(struct batch *b, struct piece *p, uint8_t *to, size_t from, size_t len)
 {
 	b->local[b->n_local++] = (struct io_req){
@@ -248,6 +238,7 @@ static void add_local(struct batch *b, struct piece *p, uint8_t *to, size_t from
 static bool add_read(struct batch *b, size_t i)
 {
 	struct piece *p = &b->piece[i];
+	uint64_t from = b->part[p->first].off - p->off, to = 0;
 
 	if (b->n_reading == ROUND)
 		return false;
@@ -256,7 +247,12 @@ static bool add_read(struct batch *b, size_t i)
 		p->state = PIECE_MISSING;
 		return true;
 	}
-	if (!take_buffer_of_blocks(b, p, !b->n_reading)) {
+	/* The blocks that requests want. */
+	from -= from % PIECE_BLOCK;
+	for (size_t k = p->first; k < p->first + p->n_parts; k++)
+		to = MAX(to, b->part[k].off + b->part[k].n - p->off);
+	to = MIN(round_up(to, PIECE_BLOCK), p->n);
+	if (!take_buffer(b, p, (size_t)from, (size_t)(to - from), !b->n_reading)) {
 		io_file_unref(take(p->file));
 		/* Memory is too short even for this piece alone, so fetch it directly. */
 		p->state = b->n_reading ? PIECE_NEW : PIECE_MISSING;
@@ -415,14 +411,6 @@ static size_t cache_read_missing(const struct batch *b)
 	return n;
 }
 
-/* The result of a request that succeeds. */
-static int64_t cache_read_bytes_of(const struct io_req *q)
-{
-	uint64_t at = q->off + q->done, size = q->file->size;
-
-	return at < size ? (int64_t)MIN(q->n - q->done, size - at) : 0;
-}
-
 static int begin_batch(struct batch *b, struct io_req *req, size_t n)
 {
 	int r;
@@ -431,7 +419,6 @@ static int begin_batch(struct batch *b, struct io_req *req, size_t n)
 		if (req[i].op != IO_READ)
 			return fail(-EROFS, "'%s' is only read", req[i].file->name);
 		r = cache_read_add_parts(b, &req[i]);
-		req[i].result = cache_read_bytes_of(&req[i]);
 		if (r < 0)
 			return r;
 	}

@@ -59,19 +59,6 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 	return r;
 }
 
-static int aws_path_of(const char *name, const char *standard, char **ret)
-{
-	const char *given = env_value(name);
-	auto_free char *home = NULL, *own = NULL;
-	int r = env_home(&home);
-
-	if (r < 0 || (!given && !home))
-		return r;
-	own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
-	return given || own ? path_absolute(given ? given : own, ret) :
-			      fail(-ENOMEM, "cannot hold credentials");
-}
-
 /* The path of a file with a token, and its directory, in which a new file replaces it. */
 static int token_of(const char *path, char **ret, char **ret_dir)
 {
@@ -180,37 +167,34 @@ static bool has_identity(void)
 	return env_value("AWS_WEB_IDENTITY_TOKEN_FILE") && env_value("AWS_ROLE_ARN");
 }
 
-static int ask_identity(const struct aws_credentials *c, const char *role, const char *session,
-			struct credentials *ret)
-{
-	const struct aws_web_identity who = { .role = role,
-					      .session = session,
-					      .token_file = c->identity_file,
-					      .region = c->region };
-	int r = aws_ask_web_identity(&who, ret);
-
-	return r < 0 ? r : 1;
-}
-
 static int from_identity(const struct aws_credentials *c, struct credentials *ret)
 {
+	struct aws_web_identity who = { .role = env_value("AWS_ROLE_ARN"),
+					.session = env_value("AWS_ROLE_SESSION_NAME"),
+					.token_file = c->identity_file,
+					.region = c->region };
 	auto_profiles p = { 0 };
 	int r;
 
-	if (has_identity())
-		return ask_identity(c, env_value("AWS_ROLE_ARN"),
-				    env_value("AWS_ROLE_SESSION_NAME"), ret);
-	r = read_profiles(c, &p);
-	if (r < 0 || !p.config.role || !p.config.token_file || !c->identity_file)
-		return r;
-	return ask_identity(c, p.config.role, p.config.session, ret);
+	if (!has_identity()) {
+		r = read_profiles(c, &p);
+		if (r < 0 || !p.config.role || !p.config.token_file || !c->identity_file)
+			return r;
+		who.role = p.config.role;
+		who.session = p.config.session;
+	}
+	r = aws_ask_web_identity(&who, ret);
+	return r < 0 ? r : 1;
 }
 
 static int from_container(const struct aws_credentials *c, struct credentials *ret)
 {
-	int r = aws_has_container() ? aws_ask_container(c->container_file, ret) : 0;
+	int r;
 
-	return r < 0 || !aws_has_container() ? r : 1;
+	if (!aws_has_container())
+		return 0;
+	r = aws_ask_container(c->container_file, ret);
+	return r < 0 ? r : 1;
 }
 
 static int from_instance(struct credentials *ret)
@@ -269,11 +253,13 @@ int aws_credentials_new(struct aws_credentials **ret)
 		return fail(-ENOMEM, "cannot hold credentials");
 	credentials_cache_init(&c->cache, &source, c);
 	c->profile = strdup(profile ? profile : "default");
-	r = c->profile ? aws_path_of("AWS_CONFIG_FILE", "config", &c->config_file) :
-			 fail(-ENOMEM, "cannot hold credentials");
+	r = c->profile ?
+		    path_of_user(env_value("AWS_CONFIG_FILE"), ".aws/config", &c->config_file) :
+		    fail(-ENOMEM, "cannot hold credentials");
 	if (r < 0)
 		return r;
-	r = aws_path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", &c->credentials_file);
+	r = path_of_user(env_value("AWS_SHARED_CREDENTIALS_FILE"), ".aws/credentials",
+			 &c->credentials_file);
 	if (r < 0)
 		return r;
 	r = read_settings(c);

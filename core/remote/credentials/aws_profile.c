@@ -39,36 +39,26 @@ static bool is_section(struct span name, enum aws_file kind, const char *profile
 	return span_eq(name, span_str(profile));
 }
 
-static char **member_of(struct aws_profile *p, struct span name, bool *ret_is_path)
-{
-	*ret_is_path = false;
-	if (profile_is_word(name, "aws_access_key_id"))
-		return &p->key_id;
-	if (profile_is_word(name, "aws_secret_access_key"))
-		return &p->secret;
-	if (profile_is_word(name, "aws_session_token"))
-		return &p->token;
-	if (profile_is_word(name, "region"))
-		return &p->region;
-	if (profile_is_word(name, "endpoint_url"))
-		return &p->endpoint;
-	if (profile_is_word(name, "role_arn"))
-		return &p->role;
-	if (profile_is_word(name, "role_session_name"))
-		return &p->session;
-	*ret_is_path = true;
-	return profile_is_word(name, "web_identity_token_file") ? &p->token_file : NULL;
-}
-
 static int profile_set(struct aws_profile *p, struct span name, struct span value, const char *what,
 		       size_t line)
 {
+	const struct {
+		const char *name;
+		char **to;
+	} members[] = {
+		{ "aws_access_key_id", &p->key_id },  { "aws_secret_access_key", &p->secret },
+		{ "aws_session_token", &p->token },   { "region", &p->region },
+		{ "endpoint_url", &p->endpoint },     { "role_arn", &p->role },
+		{ "role_session_name", &p->session }, { "web_identity_token_file", &p->token_file },
+	};
 	static const char *const others[] = { "source_profile", "credential_source",
 					      "credential_process", "sso_session",
 					      "sso_start_url" };
-	bool is_path;
-	char **member = member_of(p, name, &is_path);
+	char **member = NULL;
 
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		if (profile_is_word(name, members[i].name))
+			member = members[i].to;
 	for (size_t i = 0; i < ARRAY_LEN(others) && !member; i++)
 		if (profile_is_word(name, others[i])) {
 			member = &p->other;
@@ -77,7 +67,7 @@ static int profile_set(struct aws_profile *p, struct span name, struct span valu
 	/* An empty value counts as absent. */
 	if (!member || !value.n)
 		return 0;
-	if (is_path ? value.n > SECRET_MAX : !secret_is_valid(value))
+	if (member == &p->token_file ? value.n > SECRET_MAX : !secret_is_valid(value))
 		return fail(-EINVAL, "'%s', line %zu: the value of '%.*s' is not one", what, line,
 			    SPAN_ARG(name));
 	secret_free(*member);

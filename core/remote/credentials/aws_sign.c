@@ -53,33 +53,29 @@ static int aws_sign_add_names(const struct aws_request *q, struct buf *b)
 	return r;
 }
 
-/* Append the text that is hashed (the canonical request). */
-static int add_canonical(const struct aws_request *q, struct buf *b)
-{
-	int r = buf_addf(b, "%s\n%s\n%s\n", q->method, q->path, q->query);
-
-	for (size_t i = 0; i < q->n_headers && r >= 0; i++)
-		r = buf_addf(b, "%s:%s\n", q->header[i].name, q->header[i].value);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(b, '\n');
-	if (r < 0)
-		return r;
-	r = aws_sign_add_names(q, b);
-	return r < 0 ? r : buf_addf(b, "\n%s", q->body_hash);
-}
-
 static int add_scope(const struct aws_request *q, struct buf *b)
 {
 	return buf_addf(b, "%.*s/%s/%s/aws4_request", DAY, q->time, q->region, q->service);
 }
 
+/* Append the text that is signed: it has a hash of the canonical request. */
 static int aws_sign_add_text(const struct aws_request *q, struct buf *b)
 {
 	uint8_t hash[HASH];
 	auto_buf canonical = { 0 };
-	int r = add_canonical(q, &canonical);
+	int r = buf_addf(&canonical, "%s\n%s\n%s\n", q->method, q->path, q->query);
 
+	for (size_t i = 0; i < q->n_headers && r >= 0; i++)
+		r = buf_addf(&canonical, "%s:%s\n", q->header[i].name, q->header[i].value);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&canonical, '\n');
+	if (r < 0)
+		return r;
+	r = aws_sign_add_names(q, &canonical);
+	if (r < 0)
+		return r;
+	r = buf_addf(&canonical, "\n%s", q->body_hash);
 	if (r < 0)
 		return r;
 	r = buf_addf(b, "AWS4-HMAC-SHA256\n%s\n", q->time);

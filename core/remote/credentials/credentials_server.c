@@ -34,42 +34,26 @@ static int add_header(void *arg, const struct http_request *req, struct http_hea
 	return q->header ? http_header(ret, q->header) : 0;
 }
 
-/* A clock that is wrong is refused with the same code as a key that is not known. */
-static void credentials_server_explain_clock(const struct http_refusal *refusal,
-					     struct http_request *req)
-{
-	int64_t there = http_refusal_time(refusal), here = time(NULL);
-	size_t n = strlen(req->why);
-
-	if (there >= 0 && (here > there + SKEW_MAX || there > here + SKEW_MAX))
-		snprintf(req->why + n, sizeof(req->why) - n,
-			 ": the clock of this machine is %" PRId64 " seconds %s the server's",
-			 here > there ? here - there : there - here,
-			 here > there ? "ahead of" : "behind");
-}
-
 static bool credentials_server_explain(void *arg, const struct http_refusal *refusal,
 				       struct http_request *req)
 {
 	const struct credentials_question *q = arg;
+	int64_t there = http_refusal_time(refusal), here = time(NULL);
 	char word[CODE_MAX] = "";
+	size_t n;
 
 	if (q->code)
 		q->code(refusal->document, word, sizeof(word));
 	if (*word)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, word);
-	credentials_server_explain_clock(refusal, req);
+	/* A clock that is wrong is refused with the same code as a key that is not known. */
+	n = strlen(req->why);
+	if (there >= 0 && (here > there + SKEW_MAX || there > here + SKEW_MAX))
+		snprintf(req->why + n, sizeof(req->why) - n,
+			 ": the clock of this machine is %" PRId64 " seconds %s the server's",
+			 here > there ? here - there : there - here,
+			 here > there ? "ahead of" : "behind");
 	return false;
-}
-
-static int credentials_fetch(struct http *h, struct http_request *req, struct buf *ret)
-{
-	int r = http_submit(h, req);
-
-	if (r < 0)
-		return r;
-	r = http_wait(h, req);
-	return r < 0 ? r : buf_add_span(ret, buf_span(&req->body));
 }
 
 int credentials_ask(struct http *h, struct credentials_question *q, struct buf *ret)
@@ -83,8 +67,12 @@ int credentials_ask(struct http *h, struct credentials_question *q, struct buf *
 				    .explain = credentials_server_explain,
 				    .expect = q->expect,
 				    .arg = q };
-	int r = credentials_fetch(h, &req, ret);
+	int r = http_submit(h, &req);
 
+	if (r >= 0)
+		r = http_wait(h, &req);
+	if (r >= 0)
+		r = buf_add_span(ret, buf_span(&req.body));
 	secret_release(&req.body);
 	return credentials_refused(r, "no credentials");
 }

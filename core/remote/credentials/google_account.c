@@ -50,8 +50,16 @@ void google_account_release(struct google_account *a)
 	*a = (struct google_account){ 0 };
 }
 
-static int check_type(const char *type, const char *what, enum google_kind *ret)
+static int check_account(struct google_account *a, const char *type, const char *what)
 {
+	const struct secret_member needed[][3] = {
+		[GOOGLE_SERVICE_ACCOUNT] = { { "client_email", &a->email },
+					     { "private_key", &a->private_key } },
+		[GOOGLE_AUTHORIZED_USER] = { { "client_id", &a->client_id },
+					     { "client_secret", &a->client_secret },
+					     { "refresh_token", &a->refresh_token } },
+	};
+
 	if (!type)
 		return fail(-EINVAL, "'%s' does not say of which type its credentials are", what);
 	if (strcmp(type, "service_account") != 0 && strcmp(type, "authorized_user") != 0) {
@@ -65,34 +73,16 @@ static int check_type(const char *type, const char *what, enum google_kind *ret)
 			"login`, or ask on a machine whose metadata server has some",
 			what, buf_str(&shown) ? buf_str(&shown) : "");
 	}
-	*ret = strcmp(type, "authorized_user") ? GOOGLE_SERVICE_ACCOUNT : GOOGLE_AUTHORIZED_USER;
-	return 0;
-}
-
-static int check_account(struct google_account *a, const char *type, const char *what)
-{
-	int r = check_type(type, what, &a->kind);
-	const struct secret_member needed[][3] = {
-		[GOOGLE_SERVICE_ACCOUNT] = { { "client_email", &a->email },
-					     { "private_key", &a->private_key } },
-		[GOOGLE_AUTHORIZED_USER] = { { "client_id", &a->client_id },
-					     { "client_secret", &a->client_secret },
-					     { "refresh_token", &a->refresh_token } },
-	};
-
-	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(needed[0]); i++) {
+	a->kind = strcmp(type, "authorized_user") ? GOOGLE_SERVICE_ACCOUNT : GOOGLE_AUTHORIZED_USER;
+	for (size_t i = 0; i < ARRAY_LEN(needed[0]); i++) {
 		const struct secret_member *m = &needed[a->kind][i];
 
 		if (m->name && !*m->to)
 			return fail(-EINVAL, "'%s' has no '%s'", what, m->name);
 	}
-	if (r < 0)
-		return r;
-	if (!a->token_uri) {
+	if (!a->token_uri)
 		a->token_uri = strdup(TOKEN_URI);
-		r = a->token_uri ? 0 : fail(-ENOMEM, "cannot hold credentials");
-	}
-	return r;
+	return a->token_uri ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }
 
 int google_account_parse(struct span text, const char *what, struct google_account *ret)
@@ -129,32 +119,27 @@ int google_account_parse(struct span text, const char *what, struct google_accou
 
 /* ---- a token ---- */
 
-static int account_take_token(struct json_pull *p, char **ret_token, int64_t *ret_seconds)
-{
-	bool valid = true;
-	struct span name;
-	int r = json_pull_enter(p, JSON_OBJECT);
-
-	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
-		if (span_eq(name, span_str("access_token")))
-			r = account_take_text(p, ret_token, &valid);
-		else if (span_eq(name, span_str("expires_in")) && json_pull_kind(p) == JSON_FLOAT)
-			r = json_pull_int(p, ret_seconds);
-		else
-			r = json_pull_skip(p);
-	}
-	return r < 0 ? r : json_pull_end(p);
-}
-
 int google_token_parse(struct span text, const char *what, int64_t now, struct credentials *ret)
 {
 	auto_secret_pull p;
 	auto_of(secret) char *token = NULL;
+	bool valid = true;
+	struct span name;
 	int64_t seconds = 0;
 	int r;
 
 	json_pull_init(&p, text, what);
-	r = account_take_token(&p, &token, &seconds);
+	r = json_pull_enter(&p, JSON_OBJECT);
+	while (r >= 0 && (r = json_pull_next(&p, &name)) > 0) {
+		if (span_eq(name, span_str("access_token")))
+			r = account_take_text(&p, &token, &valid);
+		else if (span_eq(name, span_str("expires_in")) && json_pull_kind(&p) == JSON_FLOAT)
+			r = json_pull_int(&p, &seconds);
+		else
+			r = json_pull_skip(&p);
+	}
+	if (r >= 0)
+		r = json_pull_end(&p);
 	if (r == -ENOMEM)
 		return r;
 	if (r < 0)

@@ -152,17 +152,12 @@ static int google_find_file(struct google_credentials *c)
 {
 	const char *given = env_value("GOOGLE_APPLICATION_CREDENTIALS");
 	const char *config = env_value("CLOUDSDK_CONFIG");
-	auto_free char *home = NULL, *standard = NULL;
-	int r = env_home(&home);
+	auto_free char *configured = config ? str_fmt("%s/" FILE_NAME, config) : NULL;
 
+	if (config && !configured)
+		return fail(-ENOMEM, "cannot hold credentials");
 	c->is_given = given != NULL;
-	if (r < 0 || (!given && !config && !home))
-		return r;
-	standard = config ? str_fmt("%s/" FILE_NAME, config) :
-		   home   ? str_fmt("%s/.config/gcloud/" FILE_NAME, home) :
-			    NULL;
-	return given || standard ? path_absolute(given ? given : standard, &c->file) :
-				   fail(-ENOMEM, "cannot hold credentials");
+	return path_of_user(given ? given : configured, ".config/gcloud/" FILE_NAME, &c->file);
 }
 
 static const struct credentials_source source = { .find = google_find };

@@ -20,45 +20,26 @@ static int no_password(char *buf, int size, int is_writing, void *arg)
 	return -1;
 }
 
-static int jwt_read_key(const char *text, EVP_PKEY **ret)
+static int jwt_sign(const char *key_text, struct span text, struct buf *ret)
 {
-	BIO *from = BIO_new_mem_buf(text, -1);
+	BIO *from = BIO_new_mem_buf(key_text, -1);
 	EVP_PKEY *key = from ? PEM_read_bio_PrivateKey(from, NULL, no_password, NULL) : NULL;
-
-	BIO_free(from);
-	if (!key || EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
-		EVP_PKEY_free(key);
-		return fail(-EINVAL, "the private key is not an RSA key in PEM");
-	}
-	*ret = key;
-	return 0;
-}
-
-static int jwt_sign(EVP_PKEY *key, struct span text, struct buf *ret)
-{
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	bool is_key = key && EVP_PKEY_base_id(key) == EVP_PKEY_RSA;
 	size_t n = 0;
-	bool ok = ctx && EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, key) == 1 &&
-		  EVP_DigestSign(ctx, NULL, &n, text.p, text.n) == 1 && buf_reserve(ret, n) >= 0 &&
-		  EVP_DigestSign(ctx, ret->p, &n, text.p, text.n) == 1;
+	bool is_signed =
+		is_key && ctx && EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, key) == 1 &&
+		EVP_DigestSign(ctx, NULL, &n, text.p, text.n) == 1 && buf_reserve(ret, n) >= 0 &&
+		EVP_DigestSign(ctx, ret->p, &n, text.p, text.n) == 1;
 
 	EVP_MD_CTX_free(ctx);
-	if (!ok)
-		return fail(-EINVAL, "the private key does not sign");
+	EVP_PKEY_free(key);
+	BIO_free(from);
+	if (!is_signed)
+		return fail(-EINVAL, is_key ? "the private key does not sign" :
+					      "the private key is not an RSA key in PEM");
 	ret->n = n;
 	return 0;
-}
-
-static int jwt_sign_with(const char *key_text, struct span text, struct buf *ret)
-{
-	EVP_PKEY *key = NULL;
-	int r = jwt_read_key(key_text, &key);
-
-	if (r < 0)
-		return r;
-	r = jwt_sign(key, text, ret);
-	EVP_PKEY_free(key);
-	return r;
 }
 
 /* Base64url without padding. */
@@ -85,7 +66,7 @@ int jws_rs256(const char *key_text, struct span header, struct span payload, str
 	r = add_base64(&text, payload);
 	if (r < 0)
 		return r;
-	r = jwt_sign_with(key_text, buf_span(&text), &signature);
+	r = jwt_sign(key_text, buf_span(&text), &signature);
 	if (r < 0)
 		return r;
 	r = buf_add_byte(&text, '.');

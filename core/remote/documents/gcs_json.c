@@ -39,20 +39,6 @@ static int take_size(struct json_pull *p, struct object *o)
 	return r >= 0 && !o->has_size ? json_pull_bad(p, "a size that is not a number") : r;
 }
 
-static int take_generation(struct json_pull *p, struct object *o)
-{
-	struct span text;
-	uint64_t number;
-	int r = json_pull_str(p, &text);
-
-	if (r < 0)
-		return r;
-	if (!parse_size(text, &number))
-		return json_pull_bad(p, "a generation that is not a number");
-	snprintf(o->is.tag, sizeof(o->is.tag), "%.*s", SPAN_ARG(text));
-	return r;
-}
-
 static int take_crc(struct json_pull *p, struct object *o)
 {
 	struct span text;
@@ -73,13 +59,21 @@ static int take_crc(struct json_pull *p, struct object *o)
 
 static int gcs_json_take_member(struct json_pull *p, struct span member, struct object *o)
 {
+	uint64_t generation;
 	struct span text;
 	int r;
 
 	if (span_eq(member, span_str("size")))
 		return take_size(p, o);
-	if (span_eq(member, span_str("generation")))
-		return take_generation(p, o);
+	if (span_eq(member, span_str("generation"))) {
+		r = json_pull_str(p, &text);
+		if (r < 0)
+			return r;
+		if (!parse_size(text, &generation))
+			return json_pull_bad(p, "a generation that is not a number");
+		snprintf(o->is.tag, sizeof(o->is.tag), "%.*s", SPAN_ARG(text));
+		return r;
+	}
 	if (span_eq(member, span_str("crc32c")))
 		return take_crc(p, o);
 	if (span_eq(member, span_str("name"))) {

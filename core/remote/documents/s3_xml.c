@@ -151,16 +151,6 @@ static int unescape(struct span s, struct buf *ret)
 	return r;
 }
 
-/* Set the tag as the header ETag has it; some servers leave out the quotes in listings. */
-static bool set_tag(struct io_object *o, struct span text)
-{
-	bool quoted = text.n && (text.p[0] == '"' || span_starts(text, span_str("W/")));
-
-	return snprintf(o->tag, sizeof(o->tag), quoted ? "%.*s" : "\"%.*s\"", SPAN_ARG(text)) <
-		       (int)sizeof(o->tag) &&
-	       !memchr(text.p, '\n', text.n);
-}
-
 static void s3_xml_add_entry(struct s3_parser *p)
 {
 	auto_buf key = { 0 };
@@ -180,13 +170,6 @@ static void s3_xml_add_entry(struct s3_parser *p)
 		s3_xml_stop(p, r);
 }
 
-static void begin_entry(struct s3_parser *p, bool is_dir)
-{
-	buf_clear(&p->key);
-	p->has_key = p->has_size = false;
-	p->object = (struct io_object){ .is_dir = is_dir };
-}
-
 static void s3_xml_take_key(struct s3_parser *p, struct span text)
 {
 	buf_clear(&p->key);
@@ -197,6 +180,9 @@ static void s3_xml_take_key(struct s3_parser *p, struct span text)
 
 static void end_in_contents(struct s3_parser *p, const char *name, struct span text)
 {
+	char *tag = p->object.tag;
+	int n;
+
 	if (!strcmp(name, "Key")) {
 		s3_xml_take_key(p, text);
 	} else if (!strcmp(name, "Size")) {
@@ -204,7 +190,12 @@ static void end_in_contents(struct s3_parser *p, const char *name, struct span t
 		if (!p->has_size)
 			refuse_page(p, "a size that is not a number", text);
 	} else if (!strcmp(name, "ETag") && text.n) {
-		if (!set_tag(&p->object, text))
+		/* As the header ETag has it; some servers leave out the quotes in listings. */
+		n = snprintf(tag, sizeof(p->object.tag),
+			     text.p[0] == '"' || span_starts(text, span_str("W/")) ? "%.*s" :
+										     "\"%.*s\"",
+			     SPAN_ARG(text));
+		if (n >= (int)sizeof(p->object.tag) || memchr(text.p, '\n', text.n))
 			refuse_page(p, "a tag that is too long", text);
 	} else if (!strcmp(name, "LastModified") && !parse_time(text, &p->object.mtime.tv_sec)) {
 		refuse_page(p, "a time that is not one", text);
@@ -230,7 +221,9 @@ static void end_in_page(struct s3_parser *p, struct span text)
 		s3_xml_take_key(p, text);
 	} else if (!strcmp(path, CONTENTS) || !strcmp(path, COMMON)) {
 		s3_xml_add_entry(p);
-		begin_entry(p, false);
+		buf_clear(&p->key);
+		p->has_key = p->has_size = false;
+		p->object = (struct io_object){ .is_dir = false };
 	} else if (!strcmp(path, PAGE "/IsTruncated")) {
 		p->page->is_truncated = span_eq(text, span_str("true"));
 	} else if (!strcmp(path, PAGE "/NextContinuationToken")) {

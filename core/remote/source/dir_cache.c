@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/limits.h"
+#include "core/base/lock.h"
 #include "core/base/path.h"
 
 #define LISTINGS_MAX 512
@@ -24,15 +25,6 @@ struct known_object {
 	int64_t expires;
 	struct known_object *next;
 };
-
-static void known_object_free(struct known_object *k)
-{
-	if (!k)
-		return;
-	free(k->path);
-	free(k->p);
-	free(k);
-}
 
 /* Takes p. NULL: there is no memory. */
 static struct known_object *known_object_new(const char *path, const struct io_object *o,
@@ -53,13 +45,14 @@ static struct known_object *known_object_new(const char *path, const struct io_o
 
 /* ---- the lists; all called with the lock held ---- */
 
-static void unlink_object(struct dir_cache *c, struct known_object **at)
+static void unlink_object(struct known_object **at)
 {
 	struct known_object *k = *at;
 
 	*at = k->next;
-	c->bytes -= k->n;
-	known_object_free(k);
+	free(k->path);
+	free(k->p);
+	free(k);
 }
 
 static void unlink_listing(struct object_list **at)
@@ -71,14 +64,18 @@ static void unlink_listing(struct object_list **at)
 }
 
 /*
- * Make room for k: drop objects that are too old, or too many, and what k replaces. Of objects that
- * were looked up the last DIR_CACHE_OBJECTS remain, of bytes the last DIR_CACHE_BYTES.
+ * Add k, and drop objects that are too old, or too many, and what k replaces. Of objects that were
+ * looked up the last DIR_CACHE_OBJECTS remain, of bytes the last DIR_CACHE_BYTES.
  */
-static void dir_cache_make_room(struct dir_cache *c, const struct known_object *k)
+static void dir_cache_add_object(struct dir_cache *c, struct known_object *k)
 {
 	int64_t now = clock_ns();
-	size_t n = k->is_looked_up, bytes = k->n;
+	size_t n, bytes;
 
+	if (!k)
+		return;
+	n = k->is_looked_up;
+	bytes = k->n;
 	for (struct known_object **at = &c->object; *at;) {
 		const struct known_object *o = *at;
 		bool is_same = o->is_looked_up == k->is_looked_up && o->off == k->off &&
@@ -86,44 +83,16 @@ static void dir_cache_make_room(struct dir_cache *c, const struct known_object *
 
 		if (o->expires <= now || is_same || n + o->is_looked_up > DIR_CACHE_OBJECTS ||
 		    bytes + o->n > DIR_CACHE_BYTES) {
-			unlink_object(c, at);
+			unlink_object(at);
 			continue;
 		}
 		n += o->is_looked_up;
 		bytes += o->n;
 		at = &(*at)->next;
 	}
-}
-
-static void dir_cache_add_object(struct dir_cache *c, struct known_object *k)
-{
-	if (!k)
-		return;
-	dir_cache_make_room(c, k);
-	k->expires = clock_ns() + c->lifetime_ns;
+	k->expires = now + c->lifetime_ns;
 	k->next = c->object;
 	c->object = k;
-	c->bytes += k->n;
-}
-
-/* Drop listings that are too old or too many, and those of `path`. */
-static void make_room_for_listing(struct dir_cache *c, const char *path)
-{
-	int64_t now = clock_ns();
-	size_t n = 1, entries = 0;
-
-	for (struct object_list **at = &c->listing; *at;) {
-		struct object_list *l = *at;
-
-		if (n == LISTINGS_MAX || entries + l->n >= ENTRIES_MAX || l->expires <= now ||
-		    !strcmp(l->path, path)) {
-			unlink_listing(at);
-			continue;
-		}
-		n++;
-		entries += l->n;
-		at = &l->next;
-	}
 }
 
 /* ---- the cache ---- */
@@ -152,7 +121,7 @@ void dir_cache_forget(struct dir_cache *c, const char *path)
 		unlink_listing(&c->listing);
 	for (struct known_object **at = &c->object; *at;) {
 		if (!path || !strcmp((*at)->path, path))
-			unlink_object(c, at);
+			unlink_object(at);
 		else
 			at = &(*at)->next;
 	}
@@ -161,27 +130,22 @@ void dir_cache_forget(struct dir_cache *c, const char *path)
 
 unsigned dir_cache_epoch(struct dir_cache *c)
 {
-	unsigned epoch;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 
-	pthread_mutex_lock(&c->lock);
-	epoch = c->epoch;
-	pthread_mutex_unlock(&c->lock);
-	return epoch;
+	return c->epoch;
 }
 
 struct object_list *dir_cache_listing(struct dir_cache *c, const char *path)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 	int64_t now = clock_ns();
-	struct object_list *l;
 
-	pthread_mutex_lock(&c->lock);
-	for (l = c->listing; l; l = l->next)
-		if (l->expires > now && !strcmp(l->path, path))
-			break;
-	if (l)
-		atomic_fetch_add(&l->refs, 1);
-	pthread_mutex_unlock(&c->lock);
-	return l;
+	for (struct object_list *l = c->listing; l; l = l->next)
+		if (l->expires > now && !strcmp(l->path, path)) {
+			atomic_fetch_add(&l->refs, 1);
+			return l;
+		}
+	return NULL;
 }
 
 bool dir_cache_has_listing(struct dir_cache *c, const char *path)
@@ -193,15 +157,29 @@ bool dir_cache_has_listing(struct dir_cache *c, const char *path)
 
 void dir_cache_add_listing(struct dir_cache *c, struct object_list *l)
 {
-	pthread_mutex_lock(&c->lock);
-	if (l->epoch == c->epoch) {
-		atomic_fetch_add(&l->refs, 1);
-		make_room_for_listing(c, l->path);
-		l->expires = clock_ns() + c->lifetime_ns;
-		l->next = c->listing;
-		c->listing = l;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
+	int64_t now = clock_ns();
+	size_t n = 1, entries = 0;
+
+	if (l->epoch != c->epoch)
+		return;
+	/* Drop listings that are too old or too many, and those of this directory. */
+	for (struct object_list **at = &c->listing; *at;) {
+		struct object_list *old = *at;
+
+		if (n == LISTINGS_MAX || entries + old->n >= ENTRIES_MAX || old->expires <= now ||
+		    !strcmp(old->path, l->path)) {
+			unlink_listing(at);
+			continue;
+		}
+		n++;
+		entries += old->n;
+		at = &old->next;
 	}
-	pthread_mutex_unlock(&c->lock);
+	atomic_fetch_add(&l->refs, 1);
+	l->expires = now + c->lifetime_ns;
+	l->next = c->listing;
+	c->listing = l;
 }
 
 int dir_cache_find(struct dir_cache *c, const char *path, struct io_object *ret)
@@ -219,16 +197,6 @@ int dir_cache_find(struct dir_cache *c, const char *path, struct io_object *ret)
 /* ---- look-ups of objects ---- */
 
 /* Called with the lock held. */
-static const struct known_object *find_looked_up(const struct dir_cache *c, const char *path)
-{
-	const struct known_object *k = c->object;
-
-	while (k && !(k->is_looked_up && k->expires > clock_ns() && !strcmp(k->path, path)))
-		k = k->next;
-	return k;
-}
-
-/* Called with the lock held. */
 static bool is_under_way(const struct dir_cache *c, const char *path)
 {
 	const struct dir_lookup *l = c->under_way;
@@ -241,21 +209,21 @@ static bool is_under_way(const struct dir_cache *c, const char *path)
 int dir_cache_lookup(struct dir_cache *c, const char *path, struct dir_lookup *lookup,
 		     struct io_object *ret)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 	const struct known_object *k;
-	bool has_waited;
+	bool has_waited = is_under_way(c, path);
 
-	pthread_mutex_lock(&c->lock);
-	has_waited = is_under_way(c, path);
 	while (is_under_way(c, path))
 		pthread_cond_wait(&c->ended, &c->lock);
-	k = find_looked_up(c, path);
+	k = c->object;
+	while (k && !(k->is_looked_up && k->expires > clock_ns() && !strcmp(k->path, path)))
+		k = k->next;
 	if (k)
 		*ret = k->object;
 	/* If the other thread's look-up failed, all that waited for it ask at the same time. */
 	*lookup = (struct dir_lookup){ k || has_waited ? NULL : path, c->under_way, c->epoch };
 	if (lookup->path)
 		c->under_way = lookup;
-	pthread_mutex_unlock(&c->lock);
 	return k != NULL;
 }
 
@@ -280,17 +248,14 @@ void dir_cache_lookup_end(struct dir_cache *c, const char *path, struct dir_look
 /* Note a look-up; returns how many there were in the same directory since one in another. */
 static unsigned looks_before(struct dir_cache *c, struct recent_dir *recent, const char *path)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 	struct span dir = path_above(path);
-	unsigned n;
 
-	pthread_mutex_lock(&c->lock);
 	if (!recent->path || !span_eq(dir, span_str(recent->path))) {
 		free(recent->path);
 		*recent = (struct recent_dir){ .path = span_dup_str(dir) };
 	}
-	n = recent->n++;
-	pthread_mutex_unlock(&c->lock);
-	return n;
+	return recent->n++;
 }
 
 bool dir_cache_by_range(struct dir_cache *c, const char *path, bool can_list)
@@ -328,35 +293,28 @@ static size_t dir_cache_bytes_of(const struct known_object *k, const char *path,
 size_t dir_cache_read(struct dir_cache *c, const struct io_file *file, uint64_t off, size_t n,
 		      void *p)
 {
-	struct known_object **at = &c->object;
-	size_t found = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 
-	pthread_mutex_lock(&c->lock);
-	for (; *at; at = &(*at)->next) {
-		found = dir_cache_bytes_of(*at, file->key, file->tag, file->size, off, n);
-		if (found)
-			break;
-	}
-	if (found) {
+	for (struct known_object **at = &c->object; *at; at = &(*at)->next) {
 		const struct known_object *k = *at;
-		bool is_read_once = k->n > READ_ONCE || k->n < k->object.size;
+		size_t found = dir_cache_bytes_of(k, file->key, file->tag, file->size, off, n);
 
+		if (!found)
+			continue;
 		memcpy(p, k->p + (off - k->off), found);
-		if (is_read_once && off + found == k->off + k->n)
-			unlink_object(c, at);
+		if ((k->n > READ_ONCE || k->n < k->object.size) && off + found == k->off + k->n)
+			unlink_object(at);
+		return found;
 	}
-	pthread_mutex_unlock(&c->lock);
-	return found;
+	return 0;
 }
 
 bool dir_cache_has_bytes(struct dir_cache *c, const char *path, const struct io_object *o)
 {
-	const struct known_object *k;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 
-	pthread_mutex_lock(&c->lock);
-	for (k = c->object; k; k = k->next)
+	for (const struct known_object *k = c->object; k; k = k->next)
 		if (dir_cache_bytes_of(k, path, o->tag, o->size, 0, (size_t)o->size) == o->size)
-			break;
-	pthread_mutex_unlock(&c->lock);
-	return k;
+			return true;
+	return false;
 }

@@ -35,7 +35,6 @@ struct dir_cache {
 	struct object_list *listing; /* the newest first */
 	struct known_object *object; /* the newest first */
 	struct dir_lookup *under_way;
-	size_t bytes;
 	int64_t lifetime_ns;
 	unsigned epoch;                   /* how often everything was forgotten */
 	struct recent_dir ranged, listed; /* in which objects were looked up by a range, ... */

@@ -93,16 +93,6 @@ static int request_entry(struct store_ahead *a, const struct object_list *l,
 	return r;
 }
 
-static void request_entries(struct store_ahead *a, const struct object_list *l)
-{
-	bool is_step = object_list_find(l, "_CHECKPOINT_METADATA", NULL);
-	bool is_database = object_list_find(l, "manifest.ocdbt", NULL);
-
-	for (size_t i = 0; i < l->n; i++)
-		if (request_entry(a, l, &l->entry[i], is_step, is_database) < 0)
-			break;
-}
-
 void store_ahead_of_document(struct store *s, const struct io_file *file, uint64_t off, size_t n)
 {
 	auto_of(object_list) struct object_list *l = NULL;
@@ -119,7 +109,13 @@ void store_ahead_of_document(struct store *s, const struct io_file *file, uint64
 	if (!l)
 		return;
 	a->s = s;
-	if (s->kind->prepare(s) >= 0)
-		request_entries(a, l);
+	if (s->kind->prepare(s) >= 0) {
+		bool is_step = object_list_find(l, "_CHECKPOINT_METADATA", NULL);
+		bool is_database = object_list_find(l, "manifest.ocdbt", NULL);
+
+		for (size_t i = 0; i < l->n; i++)
+			if (request_entry(a, l, &l->entry[i], is_step, is_database) < 0)
+				break;
+	}
 	store_ahead_end(a);
 }

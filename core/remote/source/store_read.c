@@ -126,13 +126,6 @@ static int make_requests(struct store *s, struct batch *b)
 	return r;
 }
 
-static void store_read_wait_all(struct store *s, struct batch *b)
-{
-	for (size_t i = 0; i < b->begun; i++)
-		http_wait(s->http, &b->request[i]);
-	err_clear();
-}
-
 /* Read the beginning of a range that is known already, or that a document's reader gets now. */
 static size_t read_known(struct store *s, const struct io_req *q)
 {
@@ -183,7 +176,9 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 	r = store_read_begin(s, b, req, n);
 	if (r < 0) {
 		err_save(r, &why);
-		store_read_wait_all(s, b);
+		for (size_t i = 0; i < b->begun; i++)
+			http_wait(s->http, &b->request[i]);
+		err_clear();
 		store_read_batch_free(b);
 		return err_restore(&why);
 	}

@@ -153,26 +153,13 @@ static int look_by_range(struct store *s, const char *path, const struct io_want
 	return 0;
 }
 
-static int url_look(struct store *s, const char *path, const struct io_want *want,
-		    struct io_object *ret)
-{
-	struct dir_lookup lookup;
-	int r = 1;
-
-	if (dir_cache_lookup(&s->dirs, path, &lookup, ret))
-		return 0;
-	if (want && dir_cache_by_range(&s->dirs, path, s->kind->list_begin))
-		r = look_by_range(s, path, want, ret);
-	dir_cache_lookup_end(&s->dirs, path, &lookup, r == 0 ? ret : NULL);
-	return r > 0 ? s->kind->look(s, path, ret) : r;
-}
-
-static int lookup(struct io_store *base, const char *path, const struct io_want *want,
-		  struct io_object *ret)
+static int url_lookup(struct io_store *base, const char *path, const struct io_want *want,
+		      struct io_object *ret)
 {
 	struct store *s = store_of(base);
 	auto_of(object_list) struct object_list *own = dir_cache_listing(&s->dirs, path);
-	int found, r;
+	struct dir_lookup lookup;
+	int found, r = 1;
 
 	if (own) {
 		*ret = object_list_dir(own);
@@ -183,8 +170,14 @@ static int lookup(struct io_store *base, const char *path, const struct io_want 
 		return 0;
 	if (found == 0)
 		return fail(-ENOENT, "'%s/%s' does not exist", base->url, path);
-	/* The range may be on disk, and need not be fetched along. */
-	r = url_look(s, path, s->cache ? NULL : want, ret);
+	if (dir_cache_lookup(&s->dirs, path, &lookup, ret))
+		return 0;
+	/* If there is a cache on disk, it may have the range, which need not be fetched along. */
+	if (want && !s->cache && dir_cache_by_range(&s->dirs, path, s->kind->list_begin))
+		r = look_by_range(s, path, want, ret);
+	dir_cache_lookup_end(&s->dirs, path, &lookup, r == 0 ? ret : NULL);
+	if (r > 0)
+		r = s->kind->look(s, path, ret);
 	if (!is_empty_root(s, path, r))
 		return r;
 	*ret = (struct io_object){ .is_dir = true };
@@ -279,7 +272,7 @@ static void stats(struct io_store *base, struct io_store_stats *ret)
 static const struct io_store_ops ops = {
 	.name = "url",
 	.begin = url_begin,
-	.lookup = lookup,
+	.lookup = url_lookup,
 	.list = url_list,
 	.submit = url_submit,
 	.wait = url_wait,
@@ -411,25 +404,20 @@ static bool url_is_plain(const char *path)
 	return true;
 }
 
-/* Whether a path of a URL is the same with its escapes and without. Those of buckets have none. */
-static bool is_escaped(const struct store *s, const char *path)
-{
-	auto_buf escaped = { 0 };
-
-	return !s->dialect &&
-	       (path_escape(&escaped, path) < 0 || !span_eq(buf_span(&escaped), span_str(path)));
-}
-
 /* Get the store of a search for a directory of its server, if a path leads there; or NULL. */
 static struct store *store_of_search(const struct url_search *search, const char *url)
 {
 	struct store *s = search && search->store ? store_of(search->store) : NULL;
 	size_t n = s ? strlen(s->base.url) : 0;
 	const char *path = url + n + (s && url[n] == '/');
+	auto_buf escaped = { 0 };
 	char *top;
 
-	if (!s || strncmp(url, s->base.url, n) || (url[n] && url[n] != '/') ||
-	    !url_is_plain(path) || is_escaped(s, path))
+	if (!s || strncmp(url, s->base.url, n) || (url[n] && url[n] != '/') || !url_is_plain(path))
+		return NULL;
+	/* The URLs of buckets have no escapes. */
+	if (!s->dialect &&
+	    (path_escape(&escaped, path) < 0 || !span_eq(buf_span(&escaped), span_str(path))))
 		return NULL;
 	top = strdup(path);
 	if (!top)

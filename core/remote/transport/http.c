@@ -125,11 +125,19 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	add_pending(h, q);
 }
 
-/* Move a transfer that has ended to the idle list. */
-static void http_retire(struct http *h, struct transfer *t)
+static void end_try(struct http *h, struct transfer *t, CURLcode code)
 {
-	struct transfer **at = &h->busy;
+	struct http_request *q = t->req;
+	int64_t after_ms;
+	enum try_end end = transfer_end(t, code, &after_ms);
+	struct transfer **at;
 
+	if (q->result >= 0) {
+		h->answered = clock_ns();
+		h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
+	}
+	/* Move a transfer that has ended to the idle list. */
+	at = &h->busy;
 	while (*at != t)
 		at = &(*at)->next;
 	*at = t->next;
@@ -138,19 +146,6 @@ static void http_retire(struct http *h, struct transfer *t)
 	t->next = h->idle;
 	h->idle = t;
 	h->active--;
-}
-
-static void end_try(struct http *h, struct transfer *t, CURLcode code)
-{
-	struct http_request *q = t->req;
-	int64_t after_ms;
-	enum try_end end = transfer_end(t, code, &after_ms);
-
-	if (q->result >= 0) {
-		h->answered = clock_ns();
-		h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
-	}
-	http_retire(h, t);
 	if (end == TRY_MOVED) {
 		q->tries--;
 		add_pending(h, q);
@@ -189,24 +184,17 @@ static int begin_transfer(struct http *h, struct http_request *q, int64_t now)
 }
 
 /*
- * When the deadline of a request begins: when it does, unless others for its object were given up,
- * or all connections that it has waited for are silent.
+ * The deadline of a request begins when the request does, unless others for its object were given
+ * up, or all connections that it has waited for are silent.
  */
-static int64_t deadline_begin(const struct http *h, const struct http_request *q, int64_t now)
+static int begin_deadline(struct http *h, struct http_request *q, int64_t now)
 {
-	int64_t received = h->answered;
+	int64_t limit = (int64_t)h->opts.request_ms * MS_NS, received = h->answered;
 
 	for (const struct transfer *t = h->busy; t; t = t->next)
 		received = MAX(received, t->first_byte ? t->last_byte : 0);
-	return MIN(outage_since(&h->outages, outage_of(q), now),
-		   received >= q->run.submitted ? now : q->run.submitted);
-}
-
-static int begin_first(struct http *h, struct http_request *q, int64_t now)
-{
-	int64_t limit = (int64_t)h->opts.request_ms * MS_NS;
-
-	q->run.began = deadline_begin(h, q, now);
+	q->run.began = MIN(outage_since(&h->outages, outage_of(q), now),
+			   received >= q->run.submitted ? now : q->run.submitted);
 	if (now - q->run.began < limit)
 		return 0;
 	q->is_transient = true;
@@ -219,11 +207,10 @@ static void begin_some(struct http *h)
 
 	while (h->pending && h->active < h->opts.connections && h->pending->run.not_before <= now) {
 		struct http_request *q = h->pending;
-		int r = 0;
+		int r;
 
 		h->pending = q->run.next;
-		if (!q->run.began)
-			r = begin_first(h, q, now);
+		r = q->run.began ? 0 : begin_deadline(h, q, now);
 		if (r >= 0) {
 			q->tries++;
 			r = begin_transfer(h, q, now);
@@ -256,20 +243,12 @@ static bool take_submitted(struct http *h)
 	return goes_on;
 }
 
-static int wait_ms(struct http *h)
-{
-	int64_t now = clock_ns(), due = now + (int64_t)IDLE_MS * MS_NS;
-
-	if (h->pending && h->active < h->opts.connections)
-		due = MIN(due, h->pending->run.not_before);
-	return (int)MAX((due - now) / MS_NS + 1, 0);
-}
-
 static void *http_run(void *arg)
 {
 	struct http *h = arg;
 
 	while (take_submitted(h)) {
+		int64_t now, due;
 		CURLMsg *m;
 		int n;
 
@@ -284,7 +263,11 @@ static void *http_run(void *arg)
 			curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
 			end_try(h, t, code);
 		}
-		curl_multi_poll(h->multi, NULL, 0, wait_ms(h), NULL);
+		now = clock_ns();
+		due = now + (int64_t)IDLE_MS * MS_NS;
+		if (h->pending && h->active < h->opts.connections)
+			due = MIN(due, h->pending->run.not_before);
+		curl_multi_poll(h->multi, NULL, 0, (int)MAX((due - now) / MS_NS + 1, 0), NULL);
 	}
 	return NULL;
 }

@@ -134,36 +134,13 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
-/* Check that the answer is about the expected object. */
-static int check_tag(struct transfer *t)
-{
-	const struct http_request *q = t->req;
-
-	if (q->tag && q->tag[0] && t->answer.tag[0] && strcmp(q->tag, t->answer.tag) != 0)
-		return transfer_refuse(t, -ESTALE, "it was replaced: its tag is %s, and was %s",
-				       t->answer.tag, q->tag);
-	if (is_ranged(q) && !q->is_first && t->answer.has_size && t->answer.size != q->size)
-		return transfer_refuse(t, -ESTALE,
-				       "it was replaced: it has %" PRIu64
-				       " bytes, and had %" PRIu64,
-				       t->answer.size, q->size);
-	return 0;
-}
-
-/* The end of the range that the answer has to have. */
-static uint64_t end_of(const struct transfer *t)
-{
-	const struct http_request *q = t->req;
-	uint64_t to = q->off + q->n;
-
-	return q->is_first && t->answer.has_size ? MIN(to, t->answer.size) : to;
-}
-
 static int transfer_check_range(struct transfer *t)
 {
 	const struct http_request *q = t->req;
-	uint64_t from = q->off + t->at, to = end_of(t);
+	uint64_t from = q->off + t->at, to = q->off + q->n;
 
+	if (q->is_first && t->answer.has_size)
+		to = MIN(to, t->answer.size);
 	t->want = to - q->off;
 	if (t->answer.status == 200 && q->is_first &&
 	    (!t->has_length || t->length > q->n || q->off != 0)) {
@@ -206,51 +183,37 @@ static bool is_success(const struct transfer *t)
 
 static int check_answer(struct transfer *t)
 {
-	int r = 0;
+	const struct http_request *q = t->req;
 
 	if (t->checked)
 		return t->refused;
 	t->checked = true;
 	if (!is_success(t))
 		return 0;
-	if (t->req->expect && !t->has_expected)
-		return transfer_refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
-	if (t->has_length && !is_ranged(t->req)) {
+	if (q->expect && !t->has_expected)
+		return transfer_refuse(t, -EIO, "the answer has no header '%s'", q->expect);
+	if (t->has_length && (t->answer.status == 200 || !is_ranged(q))) {
 		t->answer.has_size = true;
 		t->answer.size = t->length;
 	}
-	if (t->answer.status == 200 && is_ranged(t->req) && t->has_length) {
-		t->answer.has_size = true;
-		t->answer.size = t->length;
-	}
-	r = check_tag(t);
-	return r < 0 || !is_ranged(t->req) ? r : transfer_check_range(t);
+	if (q->tag && q->tag[0] && t->answer.tag[0] && strcmp(q->tag, t->answer.tag) != 0)
+		return transfer_refuse(t, -ESTALE, "it was replaced: its tag is %s, and was %s",
+				       t->answer.tag, q->tag);
+	if (is_ranged(q) && !q->is_first && t->answer.has_size && t->answer.size != q->size)
+		return transfer_refuse(t, -ESTALE,
+				       "it was replaced: it has %" PRIu64
+				       " bytes, and had %" PRIu64,
+				       t->answer.size, q->size);
+	return is_ranged(q) ? transfer_check_range(t) : 0;
 }
 
 /* ---- bytes ---- */
-
-/* Store the next bytes of the range. This try or the last one has stored all bytes before them. */
-static void transfer_store(struct transfer *t, const uint8_t *p, size_t n)
-{
-	struct http_request *q = t->req;
-	uint64_t at = q->off + t->at, end = at + n;
-
-	for (size_t i = 0; i < q->n_pieces; i++) {
-		const struct http_piece *piece = &q->piece[i];
-		uint64_t from = MAX(at, piece->off), to = MIN(end, piece->off + piece->n);
-
-		if (from < to)
-			memcpy((uint8_t *)piece->p + (from - piece->off), p + (from - at),
-			       (size_t)(to - from));
-	}
-	t->at += n;
-	q->received = MAX(q->received, t->at);
-}
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
 	struct transfer *t = arg;
 	struct http_request *q = t->req;
+	uint64_t at;
 
 	n *= size;
 	t->last_byte = clock_ns();
@@ -270,7 +233,19 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 			transfer_refuse(t, -EIO, "the answer is longer than the range");
 			return 0;
 		}
-		transfer_store(t, (const uint8_t *)p, n);
+		/* This try or the last one has stored all bytes before these. */
+		at = q->off + t->at;
+		for (size_t i = 0; i < q->n_pieces; i++) {
+			const struct http_piece *piece = &q->piece[i];
+			uint64_t from = MAX(at, piece->off);
+			uint64_t to = MIN(at + n, piece->off + piece->n);
+
+			if (from < to)
+				memcpy((uint8_t *)piece->p + (from - piece->off), p + (from - at),
+				       (size_t)(to - from));
+		}
+		t->at += n;
+		q->received = MAX(q->received, t->at);
 		return n;
 	}
 	if (n > q->limit - MIN(q->body.n, q->limit)) {
@@ -309,34 +284,10 @@ static int add_headers(struct transfer *t)
 	return q->authorize(q->arg, q, &t->headers);
 }
 
-static void set_range(struct transfer *t)
-{
-	const struct http_request *q = t->req;
-	char text[64];
-
-	if (is_ranged(q))
-		snprintf(text, sizeof(text), "%" PRIu64 "-%" PRIu64, q->off + t->at,
-			 q->off + q->n - 1);
-	curl_easy_setopt(t->easy, CURLOPT_RANGE, is_ranged(q) ? text : NULL);
-}
-
-static void set_method(struct transfer *t)
-{
-	const struct http_request *q = t->req;
-	CURL *c = t->easy;
-
-	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
-	curl_easy_setopt(c, CURLOPT_NOBODY, q->is_head ? 1L : 0L);
-	if (q->method) {
-		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->send.n);
-		curl_easy_setopt(c, CURLOPT_POSTFIELDS, q->send.n ? (const char *)q->send.p : "");
-	} else if (!q->is_head) {
-		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
-	}
-}
-
 int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 {
+	char range[64];
+
 	CURL *c = t->easy;
 	int r;
 
@@ -358,7 +309,10 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	r = add_headers(t);
 	if (r < 0)
 		return r;
-	set_range(t);
+	if (is_ranged(q))
+		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64, q->off + t->at,
+			 q->off + q->n - 1);
+	curl_easy_setopt(c, CURLOPT_RANGE, is_ranged(q) ? range : NULL);
 	curl_easy_setopt(c, CURLOPT_URL, q->run.moved ? q->run.moved : q->url);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
 	curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, (long)q->is_fresh);
@@ -368,7 +322,14 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 			 (long)(t->opts->netrc_file && !transfer_is_elsewhere(q) ?
 					CURL_NETRC_OPTIONAL :
 					CURL_NETRC_IGNORED));
-	set_method(t);
+	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
+	curl_easy_setopt(c, CURLOPT_NOBODY, q->is_head ? 1L : 0L);
+	if (q->method) {
+		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->send.n);
+		curl_easy_setopt(c, CURLOPT_POSTFIELDS, q->send.n ? (const char *)q->send.p : "");
+	} else if (!q->is_head) {
+		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
+	}
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)MAX(left_ns / 1000000, 1));
 	return 0;
 }
@@ -456,12 +417,6 @@ static int of_status(int status)
 	}
 }
 
-static bool is_transient_status(int status)
-{
-	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
-	       status == 504;
-}
-
 static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 {
 	const struct http_refusal refusal = { t->answer.status, span_of(t->refusal, t->refusal_n),
@@ -481,7 +436,8 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 		snprintf(q->why, sizeof(q->why), "status %d: it is elsewhere", t->answer.status);
 	else
 		snprintf(q->why, sizeof(q->why), "status %d", t->answer.status);
-	again = is_transient_status(t->answer.status);
+	again = t->answer.status == 408 || t->answer.status == 429 || t->answer.status == 500 ||
+		t->answer.status == 502 || t->answer.status == 503 || t->answer.status == 504;
 	/* The answer may be that of a gateway, while its server carries the request out. */
 	q->may_arrive |= q->method && (again || t->answer.status >= 500);
 	if (q->explain)
@@ -512,26 +468,6 @@ static bool is_transient_code(CURLcode code)
 	}
 }
 
-static enum try_end failed_code(struct transfer *t, CURLcode code)
-{
-	struct http_request *q = t->req;
-	long sent = 0;
-
-	curl_easy_getinfo(t->easy, CURLINFO_REQUEST_SIZE, &sent);
-	q->may_arrive |= q->method && sent > 0;
-	q->result = code == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EIO;
-	snprintf(q->why, sizeof(q->why), "%s", t->error[0] ? t->error : curl_easy_strerror(code));
-	return is_transient_code(code) ? TRY_AGAIN : TRY_DONE;
-}
-
-static bool ends_in_slash(struct transfer *t)
-{
-	const char *url = NULL;
-
-	curl_easy_getinfo(t->easy, CURLINFO_EFFECTIVE_URL, &url);
-	return url && *url && url[strlen(url) - 1] == '/';
-}
-
 static enum try_end succeeded(struct transfer *t)
 {
 	struct http_request *q = t->req;
@@ -545,11 +481,13 @@ static enum try_end succeeded(struct transfer *t)
 enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_ms)
 {
 	struct http_request *q = t->req;
+	const char *url = NULL;
 
 	*ret_after_ms = -1;
 	if (code == CURLE_OK || code == CURLE_WRITE_ERROR)
 		check_answer(t);
-	t->answer.is_directory = q->follow && ends_in_slash(t);
+	curl_easy_getinfo(t->easy, CURLINFO_EFFECTIVE_URL, &url);
+	t->answer.is_directory = q->follow && url && *url && url[strlen(url) - 1] == '/';
 	q->answer = t->answer;
 	free_headers(t);
 	if (t->refused) {
@@ -559,8 +497,16 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 	}
 	if (t->headers_suffice)
 		return succeeded(t);
-	if (code != CURLE_OK)
-		return failed_code(t, code);
+	if (code != CURLE_OK) {
+		long sent = 0;
+
+		curl_easy_getinfo(t->easy, CURLINFO_REQUEST_SIZE, &sent);
+		q->may_arrive |= q->method && sent > 0;
+		q->result = code == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+		snprintf(q->why, sizeof(q->why), "%s",
+			 t->error[0] ? t->error : curl_easy_strerror(code));
+		return is_transient_code(code) ? TRY_AGAIN : TRY_DONE;
+	}
 	if (!is_success(t) && q->follow && t->answer.status / 100 == 3)
 		return transfer_follow(t);
 	if (!is_success(t))

@@ -133,12 +133,6 @@ static int web_headers_read_file(const char *path, int flags, struct buf *ret, s
 	return r < 0 ? r : web_headers_parse(buf_span(&text), path, ret);
 }
 
-static bool is_same_file(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-	       a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
 void web_headers_refresh(struct web_headers *w)
 {
 	auto_secret lines = { 0 };
@@ -148,7 +142,9 @@ void web_headers_refresh(struct web_headers *w)
 	pthread_mutex_lock(&w->lock);
 	/* A pipe is read once, and one that has come in the place of the file is not waited for. */
 	if (S_ISREG(w->read.st_mode) && stat(w->path, &now) == 0 && S_ISREG(now.st_mode) &&
-	    !is_same_file(&now, &w->read)) {
+	    !(now.st_dev == w->read.st_dev && now.st_ino == w->read.st_ino &&
+	      now.st_size == w->read.st_size && now.st_ctim.tv_sec == w->read.st_ctim.tv_sec &&
+	      now.st_ctim.tv_nsec == w->read.st_ctim.tv_nsec)) {
 		r = web_headers_read_file(w->path, O_NONBLOCK, &lines, &now);
 		w->read = now;
 		if (r >= 0) {

@@ -93,25 +93,14 @@ static int web_url_of(const struct probing *p, const char *path, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot look into '%s'", path);
 }
 
-static int web_ask(const struct probing *p, const char *path, const char *name,
-		   struct first_range *ret)
-{
-	const struct io_want beginning = { 0, IO_FIRST_BYTES };
-	bool with_bytes;
-	char *url;
-	int r = web_url_of(p, path, &url);
-
-	if (r < 0)
-		return r;
-	/* A cache on disk may have the bytes. */
-	with_bytes = document_is_name(name) && !p->s->opts.cache_dir;
-	return first_range_begin(p->s, path, url, with_bytes ? &beginning : NULL, ret);
-}
-
 static int add_probe(struct probing *p, const char *name)
 {
+	const struct io_want beginning = { 0, IO_FIRST_BYTES };
+	/* A cache on disk may have the bytes. */
+	bool with_bytes = document_is_name(name) && !p->s->opts.cache_dir;
 	struct probe *b = &p->probe[p->n];
 	size_t n = strlen(p->path) + (*p->path != '\0'), first = strcspn(name, "/");
+	char *url;
 	int r;
 
 	if (p->n == PROBES_MAX)
@@ -121,7 +110,10 @@ static int add_probe(struct probing *p, const char *name)
 		return fail(-ENOMEM, "cannot look into '%s'", p->path);
 	b->name = span_of(b->path + n, first);
 	b->names_a_directory = name[first] == '/';
-	r = web_ask(p, b->path, name, &b->first);
+	r = web_url_of(p, b->path, &url);
+	if (r >= 0)
+		r = first_range_begin(p->s, b->path, url, with_bytes ? &beginning : NULL,
+				      &b->first);
 	if (r < 0)
 		free(take(b->path));
 	else
@@ -432,20 +424,6 @@ static int web_look(struct store *s, const char *path, struct io_object *ret)
 
 /* ---- headers and logins ---- */
 
-/* The user's own file of logins, in the form that libcurl reads. */
-static int find_netrc(struct store *s)
-{
-	auto_free char *home = NULL, *standard = NULL;
-	const char *given = env_value("NETRC");
-	int r = given || s->opts.anonymous ? 0 : env_home(&home);
-
-	if (r < 0 || s->opts.anonymous || (!given && !home))
-		return r;
-	standard = home ? str_fmt("%s/.netrc", home) : NULL;
-	return given || standard ? path_absolute(given ? given : standard, &s->netrc_file) :
-				   fail(-ENOMEM, "cannot find .netrc");
-}
-
 static int web_authorize(void *arg, const struct http_request *req, struct http_headers *ret)
 {
 	const struct store *s = arg;
@@ -496,7 +474,8 @@ static int open_http(struct store *s, const char *url)
 	r = store_set_urls(s, url, url);
 	if (r < 0)
 		return r;
-	r = find_netrc(s);
+	/* The user's own file of logins, in the form that libcurl reads. */
+	r = s->opts.anonymous ? 0 : path_of_user(env_value("NETRC"), ".netrc", &s->netrc_file);
 	if (r < 0)
 		return r;
 	if (s->opts.http_headers) {
