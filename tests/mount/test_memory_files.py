@@ -77,6 +77,15 @@ def test_the_bytes_are_those_of_requests(mount, root, works, layout):
     assert m.stats()['memory_files_filled'] == filled and m.stats()['chunk_bytes_decoded'] == decoded
 
 
+def test_leaves_that_are_larger_than_the_window_of_decode_ahead(mount, root, works):
+    large = {f'w{i}.npy': np.tile(np.arange(i, i + (1 << 18)), (18, 1)) for i in range(6)}
+    saved(mount, root, 'compression=zstd,chunk_byte_size=5M', files=large)
+    m = mount(root)
+    assert equal(load_all(m), large)
+    stats = m.stats()
+    assert stats['memory_files_filled'] >= 3 and stats['chunk_bytes_decoded'] <= 1.1 * sum(a.nbytes for a in large.values())
+
+
 def test_readers_at_once_decode_each_leaf_once(mount, root, works):
     saved(mount, root, 'compression=zstd', files=LEAVES)
     m = mount(root)
