@@ -122,16 +122,6 @@ static void decode_f32(enum dtype t, enum dtype to, const uint8_t *p, float *out
 	}
 }
 
-static void decode_f64(enum dtype t, const uint8_t *p, double *out, size_t n)
-{
-	if (t == DTYPE_FLOAT64)
-		memcpy(out, p, 8 * n);
-	else if (t == DTYPE_COMPLEX128)
-		EACH(n, memcpy(&out[k], p + 16 * k, 8));
-	else
-		EACH(n, out[k] = f16_to_f64(((const any_u16 *)p)[k]));
-}
-
 /* ---- encode ---- */
 
 /* The results of x86-64 where C leaves them undefined. */
@@ -319,12 +309,6 @@ static void encode_wide_int(enum dtype t, enum wide w, const union block *in, ui
 	}
 }
 
-/* float16 to uint32, for which numpy has a loop of its own. */
-static void f16_to_u32(const float *in, uint8_t *p, size_t n)
-{
-	EACH(n, ((any_u32 *)p)[k] = (uint32_t)trunc_i64(in[k]));
-}
-
 /*
  * Eight-bit floats to integers: NaN becomes 0, infinity the end of the range; for int2 and int4 the
  * low bits of the end of int32's range.
@@ -356,15 +340,21 @@ static void cast_block(enum dtype to, uint8_t *out, enum dtype from, const uint8
 	switch (w) {
 	case WIDE_F32:
 		decode_f32(from, to, in, b.f, n);
+		/* float16 to uint32, for which numpy has a loop of its own. */
 		if (from == DTYPE_FLOAT16 && to == DTYPE_UINT32)
-			f16_to_u32(b.f, out, n);
+			EACH(n, ((any_u32 *)out)[k] = (uint32_t)trunc_i64(b.f[k]));
 		else if (small_is(from) && is_int(to) && to != DTYPE_BOOL)
 			small_to_int(to, b.f, out, n);
 		else
 			encode_f32(to, b.f, out, n);
 		return;
 	case WIDE_F64:
-		decode_f64(from, in, b.d, n);
+		if (from == DTYPE_FLOAT64)
+			memcpy(b.d, in, 8 * n);
+		else if (from == DTYPE_COMPLEX128)
+			EACH(n, memcpy(&b.d[k], in + 16 * k, 8));
+		else
+			EACH(n, b.d[k] = f16_to_f64(((const any_u16 *)in)[k]));
 		encode_f64(to, b.d, out, n);
 		return;
 	case WIDE_I64:
@@ -387,16 +377,6 @@ static void cast_blocks(enum dtype to, uint8_t *out, enum dtype from, const uint
 		in += part * from_size;
 		n -= part;
 	}
-}
-
-/* For one-byte sources, compute all 256 results first. */
-static void cast_by_table(enum dtype to, uint8_t *out, enum dtype from, const uint8_t *in, size_t n)
-{
-	uint8_t codes[256], table[256 * LIMIT_ITEM_BYTES];
-
-	EACH(sizeof(codes), codes[k] = (uint8_t)k);
-	cast_blocks(to, table, from, codes, sizeof(codes));
-	cast_map(out, table, in, n, dtype_info(to)->size);
 }
 
 /* Either part makes the number true. */
@@ -425,7 +405,12 @@ void cast(enum dtype to, void *out, enum dtype from, const void *in, size_t n)
 	} else if (to == DTYPE_BOOL && is_complex(from)) {
 		complex_to_bool(out, from, in, n);
 	} else if (size == 1 && n >= 1024) {
-		cast_by_table(to, out, from, in, n);
+		/* Compute all 256 results first. */
+		uint8_t codes[256], table[256 * LIMIT_ITEM_BYTES];
+
+		EACH(sizeof(codes), codes[k] = (uint8_t)k);
+		cast_blocks(to, table, from, codes, sizeof(codes));
+		cast_map(out, table, in, n, dtype_info(to)->size);
 	} else {
 		cast_blocks(to, out, from, in, n);
 	}

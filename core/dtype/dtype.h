@@ -126,5 +126,7 @@ int dtype_value_print(enum dtype t, const void *element, struct buf *ret);
  * that has them.
  */
 int dtype_value_parse(enum dtype t, const struct json *j, void *element);
+/* Get a number, or one of the words for NaN and infinity; false for anything else. */
+bool dtype_value_number(const struct json *j, double *ret);
 
 #endif

@@ -33,13 +33,6 @@ static uint8_t e8m0_from_number(double d)
 	return e > 0xff ? 0xff : (uint8_t)e;
 }
 
-static double e8m0_number(uint8_t code)
-{
-	if (code == 0xff)
-		return NAN;
-	return code ? ldexp(code & 0x80 ? -1 : 1, code - 63) : 0;
-}
-
 /* ---- numbers ---- */
 
 /* As TensorStore's static_cast<type>(double). */
@@ -77,25 +70,12 @@ static double to_number(enum dtype t, const uint8_t *p)
 	double d;
 
 	if (t == DTYPE_FLOAT8_E8M0FNU)
-		return e8m0_number(p[0]);
+		return p[0] == 0xff ? NAN : p[0] ? ldexp(p[0] & 0x80 ? -1 : 1, p[0] - 63) : 0;
 	cast(DTYPE_FLOAT64, &d, t, p, 1);
 	return d;
 }
 
 /* ---- text of floats ---- */
-
-static bool is_word(struct span s, double *ret)
-{
-	if (span_eq(s, span_str("NaN")))
-		*ret = NAN;
-	else if (span_eq(s, span_str("Infinity")))
-		*ret = INFINITY;
-	else if (span_eq(s, span_str("-Infinity")))
-		*ret = -INFINITY;
-	else
-		return false;
-	return true;
-}
 
 /*
  * v2: a number of C in a string, with white space around it; no other words for NaN and infinity.
@@ -135,41 +115,27 @@ static bool is_hex(struct span s, size_t size, uint64_t *ret)
 
 static int parse_float(enum dtype t, int version, const struct json *j, uint8_t *out)
 {
+	bool is_text = json_is(j, JSON_STRING);
 	uint64_t bits;
 	double d;
 
-	if (json_is(j, JSON_STRING)) {
-		if (is_word(j->s, &d)) {
-			from_number(t, d, out);
-			return 0;
-		}
-		if (version == 2 && is_quoted_number(j->s, &d)) {
-			from_number(t, d, out);
-			return 0;
-		}
-		if (version == 3 && is_hex(j->s, dtype_info(t)->size, &bits)) {
-			memcpy(out, &bits, dtype_info(t)->size);
-			return 0;
-		}
-		return bad_fill(t, version == 2 ? "a number or a word for one" :
-						  "a number, a word for one, or hex digits");
+	if (dtype_value_number(j, &d) || (is_text && version == 2 && is_quoted_number(j->s, &d))) {
+		from_number(t, d, out);
+		return 0;
 	}
-	if (!json_as_double(j, &d))
-		return bad_fill(t, "a number");
-	from_number(t, d, out);
-	return 0;
+	if (is_text && version == 3 && is_hex(j->s, dtype_info(t)->size, &bits)) {
+		memcpy(out, &bits, dtype_info(t)->size);
+		return 0;
+	}
+	return bad_fill(t, !is_text     ? "a number" :
+			   version == 2 ? "a number or a word for one" :
+					  "a number, a word for one, or hex digits");
 }
 
 /* ---- base64, for the types whose numbers v2 does not have ---- */
 
-static int base64_digit(uint8_t c)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const char *at = c ? strchr(digits, c) : NULL;
-
-	return at ? (int)(at - digits) : -1;
-}
+static const char base64_digits[] =
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /*
  * Decode exactly n bytes. White space may be anywhere, and padding ('=' or '.') is complete or
@@ -182,7 +148,7 @@ static bool is_base64(struct span s, size_t n, uint8_t *out)
 
 	for (size_t i = 0; i < s.n; i++) {
 		uint8_t c = s.p[i];
-		int v = base64_digit(c);
+		const char *digit = c ? strchr(base64_digits, c) : NULL;
 
 		if (isspace(c))
 			continue;
@@ -190,9 +156,9 @@ static bool is_base64(struct span s, size_t n, uint8_t *out)
 			padding++;
 			continue;
 		}
-		if (v < 0 || padding)
+		if (!digit || padding)
 			return false;
-		bits = bits << 6 | (unsigned)v;
+		bits = bits << 6 | (unsigned)(digit - base64_digits);
 		got += 6;
 		digits++;
 		if (got >= 8) {
@@ -204,23 +170,6 @@ static bool is_base64(struct span s, size_t n, uint8_t *out)
 	}
 	return m == n && digits % 4 != 1 && (!padding || (digits + padding) % 4 == 0) &&
 	       padding < 3;
-}
-
-static int put_base64(const uint8_t *p, size_t n, struct buf *ret)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	int r = buf_add_byte(ret, '"');
-
-	for (size_t i = 0; i < n && r >= 0; i += 3) {
-		unsigned v = (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) |
-			     (i + 2 < n ? p[i + 2] : 0u);
-
-		r = buf_addf(ret, "%c%c%c%c", digits[v >> 18], digits[v >> 12 & 63],
-			     i + 1 < n ? digits[v >> 6 & 63] : '=',
-			     i + 2 < n ? digits[v & 63] : '=');
-	}
-	return r < 0 ? r : buf_add_byte(ret, '"');
 }
 
 /* ---- integers ---- */
@@ -329,7 +278,8 @@ int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BY
 	int r;
 
 	if (t == DTYPE_FLOAT4_E2M1FN && version == 2)
-		return put_base64(fill, 1, ret);
+		return buf_addf(ret, "\"%c%c==\"", base64_digits[fill[0] >> 2],
+				base64_digits[fill[0] << 4 & 63]);
 	if (dtype_info(t)->kind == DTYPE_KIND_FLOAT)
 		return print_float(t, version, fill, ret);
 	if (dtype_info(t)->kind != DTYPE_KIND_COMPLEX)

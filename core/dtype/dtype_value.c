@@ -149,8 +149,7 @@ static int dtype_value_parse_int(enum dtype t, const struct json *j, void *eleme
 	return 0;
 }
 
-/* Get a number, or one of the words for NaN and infinity. */
-static bool as_double(const struct json *j, double *ret)
+bool dtype_value_number(const struct json *j, double *ret)
 {
 	static const struct {
 		const char *word;
@@ -173,7 +172,7 @@ static int dtype_value_parse_float(enum dtype t, const struct json *j, void *ele
 	uint8_t own[LIMIT_ITEM_BYTES];
 	double d, back;
 
-	if (!as_double(j, &d))
+	if (!dtype_value_number(j, &d))
 		return no_value(t, "is not a number of");
 	cast(t, own, DTYPE_FLOAT64, &d, 1);
 	cast(DTYPE_FLOAT64, &back, t, own, 1);

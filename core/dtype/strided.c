@@ -144,18 +144,6 @@ struct strided_row {
 	int64_t from, to; /* bytes between neighbours */
 };
 
-static struct strided_row row_of(const struct strided *s, const uint8_t *source, uint64_t begin,
-				 uint8_t *result)
-{
-	struct strided_row w = { s, source, begin, result };
-
-	w.item = dtype_info(s->have)->size;
-	w.out_item = dtype_info(s->want)->size;
-	w.from = s->rank ? (int64_t)s->from[s->rank - 1] : (int64_t)w.item;
-	w.to = s->rank ? s->to[s->rank - 1] : (int64_t)w.out_item;
-	return w;
-}
-
 static int copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
 {
 	const struct strided_row *w = arg;
@@ -190,8 +178,12 @@ static int copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
 void strided_copy_window(const struct strided *s, uint64_t at, const uint8_t *p, uint64_t begin,
 			 uint64_t end, uint8_t *to)
 {
-	struct strided_row row = row_of(s, p, begin, to);
+	struct strided_row row = { .s = s, .source = p, .begin = begin, .result = to };
 
+	row.item = dtype_info(s->have)->size;
+	row.out_item = dtype_info(s->want)->size;
+	row.from = s->rank ? (int64_t)s->from[s->rank - 1] : (int64_t)row.item;
+	row.to = s->rank ? s->to[s->rank - 1] : (int64_t)row.out_item;
 	strided_rows(s, at, begin, end, copy_row, &row);
 }
 
