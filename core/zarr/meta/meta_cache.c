@@ -55,6 +55,12 @@ void meta_cache_free(struct meta_cache *m)
 	free(m);
 }
 
+static struct meta_shared *meta_shared_ref(struct meta_shared *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	return s;
+}
+
 void meta_shared_unref(struct meta_shared *s)
 {
 	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
@@ -64,47 +70,22 @@ void meta_shared_unref(struct meta_shared *s)
 	free(s);
 }
 
-static struct meta_shared *meta_cache_find(struct meta_cache *m, struct span json)
-{
-	struct meta_shared *s = NULL;
-
-	pthread_mutex_lock(&m->lock);
-	for (unsigned i = 0; i < CACHED_DOCS && !s; i++)
-		if (m->doc[i] && m->doc[i]->n == json.n && !memcmp(m->doc[i]->text, json.p, json.n))
-			s = m->doc[i];
-	if (s)
-		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&m->lock);
-	return s;
-}
-
-/* Cache a document. If that fails, it will be parsed again. */
-static void meta_cache_remember(struct meta_cache *m, struct span json, struct meta_shared *s)
-{
-	struct meta_shared *out;
-
-	s->text = malloc(json.n);
-	if (!s->text)
-		return;
-	memcpy(s->text, json.p, json.n);
-	s->n = json.n;
-	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-	pthread_mutex_lock(&m->lock);
-	out = m->doc[m->next];
-	m->doc[m->next] = s;
-	m->next = (m->next + 1) % CACHED_DOCS;
-	pthread_mutex_unlock(&m->lock);
-	meta_shared_unref(out);
-}
-
 int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 		     struct meta_shared **ret)
 {
 	auto_of(meta_shared) struct meta_shared *s = NULL;
 	bool small = m && json.n > 0 && json.n <= META_CACHED_BYTES;
+	struct meta_shared *out;
 	int r;
 
-	s = small ? meta_cache_find(m, json) : NULL;
+	if (small) {
+		pthread_mutex_lock(&m->lock);
+		for (unsigned i = 0; i < CACHED_DOCS && !s; i++)
+			if (m->doc[i] && m->doc[i]->n == json.n &&
+			    !memcmp(m->doc[i]->text, json.p, json.n))
+				s = meta_shared_ref(m->doc[i]);
+		pthread_mutex_unlock(&m->lock);
+	}
 	if (s) {
 		*ret = take(s);
 		return 0;
@@ -116,8 +97,18 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 	r = zarr_meta_parse(json, what, &s->meta);
 	if (r < 0)
 		return r;
-	if (small)
-		meta_cache_remember(m, json, s);
+	/* Without memory for the text, it will be parsed again. */
+	s->text = small ? malloc(json.n) : NULL;
+	if (s->text) {
+		memcpy(s->text, json.p, json.n);
+		s->n = json.n;
+		pthread_mutex_lock(&m->lock);
+		out = m->doc[m->next];
+		m->doc[m->next] = meta_shared_ref(s);
+		m->next = (m->next + 1) % CACHED_DOCS;
+		pthread_mutex_unlock(&m->lock);
+		meta_shared_unref(out);
+	}
 	*ret = take(s);
 	return 0;
 }
@@ -130,23 +121,18 @@ static struct meta_of_array *meta_cache_place_of(struct meta_cache *m, uint64_t 
 	return &m->arrays[(owner * 0x9e3779b97f4a7c15u + tag) % ARRAYS];
 }
 
-static bool is_of(const struct meta_of_array *a, uint64_t owner, uint32_t tag, const void *kv)
-{
-	return a->doc && a->owner == owner && a->tag == tag && a->kv == kv;
-}
-
 struct meta_shared *meta_cache_get(struct meta_cache *m, uint64_t owner, uint32_t tag,
 				   const void *kv)
 {
+	const struct meta_of_array *a;
 	struct meta_shared *s = NULL;
 
 	if (!m)
 		return NULL;
 	pthread_mutex_lock(&m->lock);
-	if (m->arrays && is_of(meta_cache_place_of(m, owner, tag), owner, tag, kv)) {
-		s = meta_cache_place_of(m, owner, tag)->doc;
-		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-	}
+	a = m->arrays ? meta_cache_place_of(m, owner, tag) : NULL;
+	if (a && a->doc && a->owner == owner && a->tag == tag && a->kv == kv)
+		s = meta_shared_ref(a->doc);
 	pthread_mutex_unlock(&m->lock);
 	return s;
 }
@@ -165,8 +151,9 @@ void meta_cache_put(struct meta_cache *m, uint64_t owner, uint32_t tag, const vo
 		struct meta_of_array *a = meta_cache_place_of(m, owner, tag);
 
 		out = a->doc;
-		*a = (struct meta_of_array){ .owner = owner, .kv = kv, .doc = s, .tag = tag };
-		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+		*a = (struct meta_of_array){
+			.owner = owner, .kv = kv, .doc = meta_shared_ref(s), .tag = tag
+		};
 	}
 	pthread_mutex_unlock(&m->lock);
 	meta_shared_unref(out);
