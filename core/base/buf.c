@@ -34,7 +34,7 @@ static uint8_t *resize(const struct buf *b, size_t cap)
 	return p;
 }
 
-int buf_reserve(struct buf *b, size_t extra)
+static int buf_grow(struct buf *b, size_t extra)
 {
 	uint64_t need;
 	size_t cap;
@@ -59,6 +59,15 @@ int buf_reserve(struct buf *b, size_t extra)
 	b->p = p;
 	b->cap = cap;
 	return 0;
+}
+
+int buf_reserve(struct buf *b, size_t extra)
+{
+	int r = buf_grow(b, extra);
+
+	if (r < 0 && !b->failed)
+		b->failed = r;
+	return r;
 }
 
 int buf_add(struct buf *b, const void *p, size_t n)
@@ -136,7 +145,7 @@ int buf_vaddf(struct buf *b, const char *fmt, va_list ap)
 	n = vsnprintf(NULL, 0, fmt, again);
 	va_end(again);
 	if (n < 0)
-		return fail(-EINVAL, "cannot format '%s'", fmt);
+		return b->failed = fail(-EINVAL, "cannot format '%s'", fmt);
 	r = buf_reserve(b, (size_t)n + 1);
 	if (r < 0)
 		return r;

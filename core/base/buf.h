@@ -31,6 +31,7 @@ struct buf {
 	 * belongs to the buffer for good.
 	 */
 	bool in_block;
+	int failed; /* buf_failed() */
 };
 
 static inline struct span span_of(const void *p, size_t n)
@@ -128,10 +129,19 @@ int buf_vaddf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(
  * Put a NUL after the contents, not counted in n. Returns the text, or NULL when memory is short.
  */
 const char *buf_str(struct buf *b);
+/*
+ * The error of the first add that failed since the buffer was empty; 0: none did. So a sequence of
+ * adds is checked once, at its end. Only buf_clear() and buf_release() forget it.
+ */
+static inline int buf_failed(const struct buf *b)
+{
+	return b->failed;
+}
 /* Empty the buffer; its memory stays allocated. */
 static inline void buf_clear(struct buf *b)
 {
 	b->n = 0;
+	b->failed = 0;
 }
 /* Return unused memory to the heap, if there is much of it. */
 void buf_shrink(struct buf *b);
