@@ -118,15 +118,13 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 
 int codec_print_chain(const struct codec_chain *chain, const char *separator, struct buf *ret)
 {
-	int r = buf_add_byte(ret, '[');
-
-	for (unsigned i = 0; i < chain->n && r >= 0; i++) {
-		r = buf_add_str(ret, i ? separator : "");
-		if (r < 0)
-			return r;
-		r = codec_print(chain->codec[i], chain->dialect, ret);
+	buf_add_byte(ret, '[');
+	for (unsigned i = 0; i < chain->n; i++) {
+		buf_add_str(ret, i ? separator : "");
+		codec_print(chain->codec[i], chain->dialect, ret);
 	}
-	return r < 0 ? r : buf_add_byte(ret, ']');
+	buf_add_byte(ret, ']');
+	return buf_failed(ret);
 }
 
 /* ---- whole objects ---- */

@@ -145,22 +145,20 @@ static int blosc_parse(const struct codec_ops *ops, const struct json *conf,
 static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret)
 {
 	const struct blosc_codec *b = (const struct blosc_codec *)c;
-	int r;
 
 	if (dialect == CODEC_V2)
 		return buf_addf(ret,
 				"{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
 				"\"id\":\"blosc\",\"shuffle\":%d}",
 				(unsigned long long)b->blocksize, b->level, b->cname, b->shuffle);
-	r = buf_addf(ret,
-		     "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
-		     "\"shuffle\":\"%s\"",
-		     (unsigned long long)b->blocksize, b->level, b->cname, shuffles[b->shuffle]);
-	if (r < 0)
-		return r;
+	buf_addf(ret,
+		 "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
+		 "\"shuffle\":\"%s\"",
+		 (unsigned long long)b->blocksize, b->level, b->cname, shuffles[b->shuffle]);
 	if (b->shuffle)
-		r = buf_addf(ret, ",\"typesize\":%zu", b->typesize);
-	return r < 0 ? r : buf_add_str(ret, "},\"name\":\"blosc\"}");
+		buf_addf(ret, ",\"typesize\":%zu", b->typesize);
+	buf_add_str(ret, "},\"name\":\"blosc\"}");
+	return buf_failed(ret);
 }
 
 /* ---- settings of options ---- */

@@ -275,7 +275,6 @@ int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BY
 		     struct buf *ret)
 {
 	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
-	int r;
 
 	if (t == DTYPE_FLOAT4_E2M1FN && version == 2)
 		return buf_addf(ret, "\"%c%c==\"", base64_digits[fill[0] >> 2],
@@ -284,15 +283,10 @@ int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BY
 		return print_float(t, version, fill, ret);
 	if (dtype_info(t)->kind != DTYPE_KIND_COMPLEX)
 		return dtype_value_print(t, fill, ret);
-	r = buf_add_byte(ret, '[');
-	if (r < 0)
-		return r;
-	r = print_float(part, version, fill, ret);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(ret, ',');
-	if (r < 0)
-		return r;
-	r = print_float(part, version, fill + dtype_info(t)->word, ret);
-	return r < 0 ? r : buf_add_byte(ret, ']');
+	buf_add_byte(ret, '[');
+	print_float(part, version, fill, ret);
+	buf_add_byte(ret, ',');
+	print_float(part, version, fill + dtype_info(t)->word, ret);
+	buf_add_byte(ret, ']');
+	return buf_failed(ret);
 }

@@ -69,25 +69,9 @@ static int dtype_value_print_float(enum dtype t, const void *element, struct buf
 	return json_put_double(ret, dtype_value_shortest(t, d, element), JSON_PRETTY);
 }
 
-static int print_complex(enum dtype t, const uint8_t *element, struct buf *ret)
-{
-	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
-	int r = buf_add_byte(ret, '[');
-
-	if (r < 0)
-		return r;
-	r = dtype_value_print_float(part, element, ret);
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, ", ");
-	if (r < 0)
-		return r;
-	r = dtype_value_print_float(part, element + dtype_info(t)->word, ret);
-	return r < 0 ? r : buf_add_byte(ret, ']');
-}
-
 int dtype_value_print(enum dtype t, const void *element, struct buf *ret)
 {
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
 	uint8_t own[LIMIT_ITEM_BYTES];
 	uint64_t u;
 	int64_t i;
@@ -108,7 +92,12 @@ int dtype_value_print(enum dtype t, const void *element, struct buf *ret)
 	case DTYPE_KIND_COMPLEX:
 		break;
 	}
-	return print_complex(t, own, ret);
+	buf_add_byte(ret, '[');
+	dtype_value_print_float(part, own, ret);
+	buf_add_str(ret, ", ");
+	dtype_value_print_float(part, own + dtype_info(t)->word, ret);
+	buf_add_byte(ret, ']');
+	return buf_failed(ret);
 }
 
 /* ---- parse ---- */

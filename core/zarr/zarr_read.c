@@ -425,7 +425,7 @@ int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whenc
 	return 0;
 }
 
-static int explain_part(struct reading *rd, const struct grid_part *p, bool json, struct buf *out)
+static void explain_part(struct reading *rd, const struct grid_part *p, bool json, struct buf *out)
 {
 	struct zarr *z = rd->z;
 	struct chunk c = { 0 };
@@ -435,8 +435,10 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 	int64_t to;
 	bool pieces = chunk_is_streamed(z), cached;
 
-	if (p->padding)
-		return buf_add_str(out, json ? "{\"padding\": true}" : "  padding\n");
+	if (p->padding) {
+		buf_add_str(out, json ? "{\"padding\": true}" : "  padding\n");
+		return;
+	}
 	memcpy(c.index, p->chunk, sizeof(c.index));
 	chunk_number(z, &c);
 	from = reading_part(rd, p, &s, &to);
@@ -445,18 +447,18 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 	cached = cache_has(z->env->cache, &key, CACHE_READY);
 	buf_add_str(out, json ? "{" : "  ");
 	(json ? chunk_json : chunk_text)(z, &c, out);
-	return buf_addf(out,
-			json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, "
-			       "\"in_pieces\": %s, \"cached\": %s}" :
-			       " bytes %llu+%llu of %llu, %s, %s\n",
-			(unsigned long long)from, (unsigned long long)strided_span(&s),
-			(unsigned long long)z->leaf->bytes,
-			json   ? pieces ? "true" : "false" :
-			pieces ? "in pieces" :
-				 "whole",
-			json   ? cached ? "true" : "false" :
-			cached ? "cached" :
-				 "not cached");
+	buf_addf(out,
+		 json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, "
+			"\"in_pieces\": %s, \"cached\": %s}" :
+			" bytes %llu+%llu of %llu, %s, %s\n",
+		 (unsigned long long)from, (unsigned long long)strided_span(&s),
+		 (unsigned long long)z->leaf->bytes,
+		 json   ? pieces ? "true" : "false" :
+		 pieces ? "in pieces" :
+			  "whole",
+		 json   ? cached ? "true" : "false" :
+		 cached ? "cached" :
+			  "not cached");
 }
 
 int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json,
@@ -464,37 +466,38 @@ int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64
 {
 	struct reading rd;
 	uint64_t at, last;
-	int r = json ? buf_add_byte(out, '[') : 0;
 
+	if (json)
+		buf_add_byte(out, '[');
 	reading_init(&rd, z, v, NULL);
 	last = n ? (off + n - 1) / rd.out_item : 0;
-	for (at = off / rd.out_item; n && at <= last && r >= 0;) {
+	for (at = off / rd.out_item; n && at <= last && !buf_failed(out); at += rd.box.n) {
 		struct grid_part p;
 		bool first = true, runs;
 
 		reading_set_box(&rd, at, last - at + 1);
 		runs = box_is_runs(&rd);
 		if (json)
-			r = buf_addf(out,
-				     "%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, "
-				     "\"parts\": [",
-				     at > off / rd.out_item ? "," : "",
-				     (unsigned long long)rd.box.at, (unsigned long long)rd.box.n,
-				     runs ? "false" : "true");
+			buf_addf(out,
+				 "%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, "
+				 "\"parts\": [",
+				 at > off / rd.out_item ? "," : "", (unsigned long long)rd.box.at,
+				 (unsigned long long)rd.box.n, runs ? "false" : "true");
 		else
-			r = buf_addf(out, "box of %llu elements from element %llu, %s\n",
-				     (unsigned long long)rd.box.n, (unsigned long long)rd.box.at,
-				     runs ? "by reference" : "copied");
+			buf_addf(out, "box of %llu elements from element %llu, %s\n",
+				 (unsigned long long)rd.box.n, (unsigned long long)rd.box.at,
+				 runs ? "by reference" : "copied");
 		grid_part_first(&rd.grid, &rd.box, &p);
 		do {
 			if (json)
 				buf_add_str(out, first ? "\n  " : ",\n  ");
-			r = explain_part(&rd, &p, json, out);
+			explain_part(&rd, &p, json, out);
 			first = false;
-		} while (r >= 0 && grid_part_next(&rd.grid, &rd.box, &p));
+		} while (!buf_failed(out) && grid_part_next(&rd.grid, &rd.box, &p));
 		if (json)
-			r = buf_add_str(out, "]}");
-		at += rd.box.n;
+			buf_add_str(out, "]}");
 	}
-	return json && r >= 0 ? buf_add_byte(out, ']') : r;
+	if (json)
+		buf_add_byte(out, ']');
+	return buf_failed(out);
 }

@@ -6,13 +6,11 @@
 #include "core/base/err.h"
 #include "core/zarr/meta/zarr_meta.h"
 
-static int create_put_sizes(struct buf *b, const char *before, const uint64_t *sizes, unsigned rank)
+static void create_put_sizes(struct buf *b, const char *before, const uint64_t *sizes,
+			     unsigned rank)
 {
-	int r = buf_addf(b, "%s[", before);
-
-	for (unsigned i = 0; i < rank && r >= 0; i++)
-		r = buf_addf(b, "%s%llu", i ? "," : "", (unsigned long long)sizes[i]);
-	return r < 0 ? r : buf_add_byte(b, ']');
+	buf_add_str(b, before);
+	json_put_uints(b, sizes, rank, JSON_COMPACT);
 }
 
 /* Append the compressor's object, or `none` when there is no compressor. */
@@ -30,27 +28,24 @@ static int put_compressor(struct buf *b, const struct zarr_create *c, const char
 			      &codec);
 	if (r < 0)
 		return r;
-	r = buf_add_str(b, before);
-	return r < 0 ? r : codec_print(codec, dialect, b);
+	buf_add_str(b, before);
+	return codec_print(codec, dialect, b);
 }
 
 static int print_v2(const struct zarr_create *c, struct buf *b)
 {
-	int r = create_put_sizes(b, "{\"chunks\":", c->chunk, c->array.rank);
+	int r;
 
-	if (r < 0)
-		return r;
+	create_put_sizes(b, "{\"chunks\":", c->chunk, c->array.rank);
 	r = put_compressor(b, c, ",\"compressor\":", ",\"compressor\":null");
 	if (r < 0)
 		return r;
-	r = buf_addf(b,
-		     ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
-		     "\"filters\":null,\"order\":\"C\"",
-		     dtype_info(c->array.dtype)->v2);
-	if (r < 0)
-		return r;
-	r = create_put_sizes(b, ",\"shape\":", c->array.shape, c->array.rank);
-	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
+	buf_addf(b,
+		 ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
+		 "\"filters\":null,\"order\":\"C\"",
+		 dtype_info(c->array.dtype)->v2);
+	create_put_sizes(b, ",\"shape\":", c->array.shape, c->array.rank);
+	return buf_add_str(b, ",\"zarr_format\":2}");
 }
 
 /*
@@ -60,62 +55,42 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 static int create_put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->array.dtype)->word > 1;
-	int r = buf_add_str(
-		b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}" :
+	int r;
+
+	buf_add_str(b, has_order ?
+			       "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}" :
 			       "[{\"name\":\"bytes\"}");
-
-	if (r < 0)
-		return r;
 	r = put_compressor(b, c, ",", "");
-	if (r < 0)
-		return r;
 	if (c->compression.summed)
-		r = buf_add_str(b, ",{\"name\":\"crc32c\"}");
+		buf_add_str(b, ",{\"name\":\"crc32c\"}");
 	return r < 0 ? r : buf_add_byte(b, ']');
-}
-
-static int put_shard(struct buf *b, const struct zarr_create *c)
-{
-	int r = create_put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk,
-				 c->array.rank);
-
-	if (r < 0)
-		return r;
-	r = buf_add_str(b, ",\"codecs\":");
-	if (r < 0)
-		return r;
-	r = create_put_codecs(b, c);
-	return r < 0 ? r :
-		       buf_add_str(b,
-				   ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
-				   "\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
-				   "\"name\":\"sharding_indexed\"}]");
 }
 
 static int print_v3(const struct zarr_create *c, struct buf *b)
 {
 	static const uint8_t zero[LIMIT_ITEM_BYTES];
-	int r = create_put_sizes(
-		b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk, c->array.rank);
+	int r;
 
+	create_put_sizes(b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk,
+			 c->array.rank);
+	buf_add_str(b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
+		       "\"codecs\":");
+	if (c->sharded) {
+		create_put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk,
+				 c->array.rank);
+		buf_add_str(b, ",\"codecs\":");
+	}
+	r = create_put_codecs(b, c);
 	if (r < 0)
 		return r;
-	r = buf_add_str(b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
-			   "\"codecs\":");
-	if (r < 0)
-		return r;
-	r = c->sharded ? put_shard(b, c) : create_put_codecs(b, c);
-	if (r < 0)
-		return r;
-	r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->array.dtype)->name);
-	if (r < 0)
-		return r;
-	r = dtype_fill_print(c->array.dtype, 3, zero, b);
-	if (r < 0)
-		return r;
-	r = create_put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->array.shape,
-			     c->array.rank);
-	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":3}");
+	if (c->sharded)
+		buf_add_str(b, ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
+			       "\"name\":\"bytes\"},{\"name\":\"crc32c\"}]},"
+			       "\"name\":\"sharding_indexed\"}]");
+	buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->array.dtype)->name);
+	dtype_fill_print(c->array.dtype, 3, zero, b);
+	create_put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->array.shape, c->array.rank);
+	return buf_add_str(b, ",\"zarr_format\":3}");
 }
 
 int zarr_meta_print(const struct zarr_create *c, struct buf *ret)
@@ -129,6 +104,7 @@ int zarr_meta_print(const struct zarr_create *c, struct buf *ret)
 			    c->format, c->array.rank, c->sharded ? ", sharded" : "",
 			    c->compression.summed ? ", with crc32c" : "");
 	r = c->format == 2 ? print_v2(c, ret) : print_v3(c, ret);
+	r = r < 0 ? r : buf_failed(ret);
 	if (r < 0)
 		ret->n = at;
 	return r;
@@ -146,9 +122,8 @@ int zarr_meta_print_whole(const struct array_type *t, struct buf *ret)
 
 int zarr_whole_key(unsigned rank, struct buf *ret)
 {
-	int r = buf_add_byte(ret, '0');
-
-	for (unsigned i = 1; i < rank && r >= 0; i++)
-		r = buf_add_str(ret, ".0");
-	return r;
+	buf_add_byte(ret, '0');
+	for (unsigned i = 1; i < rank; i++)
+		buf_add_str(ret, ".0");
+	return buf_failed(ret);
 }

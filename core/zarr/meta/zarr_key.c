@@ -15,20 +15,19 @@ int zarr_key_prefix(struct span name, struct buf *ret)
 int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf *ret)
 {
 	size_t at = ret->n;
-	int r = 0;
 
 	if (m->keys == ZARR_KEYS_DEFAULT)
-		r = buf_add_byte(ret, 'c');
+		buf_add_byte(ret, 'c');
 	else if (m->rank == 0)
-		r = buf_add_byte(ret, '0');
-	for (unsigned i = 0; i < m->rank && r >= 0; i++) {
+		buf_add_byte(ret, '0');
+	for (unsigned i = 0; i < m->rank; i++) {
 		if (i > 0 || m->keys == ZARR_KEYS_DEFAULT)
-			r = buf_add_byte(ret, (uint8_t)m->separator);
-		r = r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)index[i]);
+			buf_add_byte(ret, (uint8_t)m->separator);
+		buf_addf(ret, "%llu", (unsigned long long)index[i]);
 	}
-	if (r < 0)
+	if (buf_failed(ret))
 		ret->n = at;
-	return r;
+	return buf_failed(ret);
 }
 
 /* Take a decimal number below limit, without leading zeros, from the start of s. */
