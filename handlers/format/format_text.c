@@ -20,25 +20,22 @@ struct printing {
 	struct buf *out;
 };
 
-static int print_axis(struct printing *p, unsigned axis)
+/* Failures are in the buffer. */
+static void print_axis(struct printing *p, unsigned axis)
 {
-	int r;
-
 	if (axis == p->rank) {
-		r = dtype_value_print(p->dtype, p->at, p->out);
+		dtype_value_print(p->dtype, p->at, p->out);
 		p->at += p->item;
-		return r;
+		return;
 	}
-	r = buf_add_byte(p->out, '[');
+	buf_add_byte(p->out, '[');
 	/* The recursion is as deep as the rank, at most LIMIT_RANK. */
-	for (uint64_t i = 0; i < p->shape[axis] && r >= 0; i++) {
+	for (uint64_t i = 0; i < p->shape[axis] && !buf_failed(p->out); i++) {
 		if (i)
-			r = buf_add_str(p->out, ", ");
-		if (r < 0)
-			return r;
-		r = print_axis(p, axis + 1);
+			buf_add_str(p->out, ", ");
+		print_axis(p, axis + 1);
 	}
-	return r < 0 ? r : buf_add_byte(p->out, ']');
+	buf_add_byte(p->out, ']');
 }
 
 /*
@@ -88,22 +85,22 @@ static int json_array(struct format *f)
 		r = trim_empty(&p);
 	if (r < 0)
 		return r;
-	r = print_axis(&p, 0);
-	return r < 0 ? r : buf_add_byte(&f->head, '\n');
+	print_axis(&p, 0);
+	buf_add_byte(&f->head, '\n');
+	return buf_failed(&f->head);
 }
 
 static int json_open(struct format *f)
 {
-	int r;
-
 	switch (f->value.kind) {
 	case VALUE_ARRAY:
 		return json_array(f);
 	case VALUE_TEXT:
-		r = json_put_str(&f->head, buf_span(&f->value.text), JSON_PRETTY);
+		json_put_str(&f->head, buf_span(&f->value.text), JSON_PRETTY);
 		/* Free the text: the head holds it as JSON. */
 		buf_release(&f->value.text);
-		return r < 0 ? r : buf_add_byte(&f->head, '\n');
+		buf_add_byte(&f->head, '\n');
+		return buf_failed(&f->head);
 	case VALUE_NONE:
 		return buf_add_str(&f->head, "null\n");
 	case VALUE_FILE:

@@ -152,30 +152,11 @@ static int parse_literal(struct span text, struct npy *n, struct span *ret_descr
 	return 0;
 }
 
-static int parse_descr(struct span descr, struct npy *n)
-{
-	struct span type = descr;
-
-	n->dtype = dtype_by_npy(descr, &n->big_endian);
-	if (n->dtype != DTYPE_UNKNOWN) {
-		n->item = dtype_info(n->dtype)->size;
-		return 0;
-	}
-	if (type.n && strchr("<>=|", type.p[0]) && type.p[0])
-		type = span_from(type, 1);
-	if (span_eq(type, span_str("V1"))) {
-		n->item = 1;
-		n->big_endian = false;
-		return 0;
-	}
-	return fail(-EOPNOTSUPP, "npy type '%.*s' cannot be in a checkpoint", SPAN_ARG(descr));
-}
-
 int npy_parse(struct span head, struct npy *ret)
 {
 	static const uint8_t magic[] = { 0x93, 'N', 'U', 'M', 'P', 'Y' };
 	struct npy n = { 0 };
-	struct span descr = { 0 };
+	struct span descr = { 0 }, type;
 	size_t len, fixed;
 	int r;
 
@@ -196,9 +177,16 @@ int npy_parse(struct span head, struct npy *ret)
 	r = parse_literal(span_of(head.p + fixed, len), &n, &descr);
 	if (r < 0)
 		return r;
-	r = parse_descr(descr, &n);
-	if (r < 0)
-		return r;
+	type = descr;
+	n.dtype = dtype_by_npy(descr, &n.big_endian);
+	if (descr.n && strchr("<>=|", descr.p[0]) && descr.p[0])
+		type = span_from(type, 1);
+	if (n.dtype == DTYPE_UNKNOWN && !span_eq(type, span_str("V1")))
+		return fail(-EOPNOTSUPP, "npy type '%.*s' cannot be in a checkpoint",
+			    SPAN_ARG(descr));
+	/* A void of one byte may be any of the types of ml_dtypes. */
+	n.item = n.dtype == DTYPE_UNKNOWN ? 1 : dtype_info(n.dtype)->size;
+	n.big_endian &= n.dtype != DTYPE_UNKNOWN;
 	n.data = fixed + len;
 	n.bytes = n.item;
 	for (unsigned i = 0; i < n.rank; i++)
@@ -212,84 +200,54 @@ int npy_parse(struct span head, struct npy *ret)
 /* ---- writing ---- */
 
 /*
- * Append the digits of v and return how many they are, or a negative errno. printf() would be too
- * slow: listing a directory makes one header per leaf.
+ * Append the digits of v and return how many they are. printf() would be too slow: listing a
+ * directory makes one header per leaf.
  */
-static int add_number(struct buf *b, uint64_t v)
+static size_t add_number(struct buf *b, uint64_t v)
 {
 	uint8_t digits[20];
 	size_t n = 0;
-	int r;
 
 	do
 		digits[sizeof(digits) - ++n] = (uint8_t)('0' + v % 10);
 	while (v /= 10);
-	r = buf_add(b, digits + sizeof(digits) - n, n);
-	return r < 0 ? r : (int)n;
-}
-
-static int add_spaces(struct buf *b, size_t n)
-{
-	int r = buf_reserve(b, n);
-
-	if (r < 0)
-		return r;
-	memset(b->p + b->n, ' ', n);
-	b->n += n;
-	return 0;
-}
-
-static int add_literal(struct buf *b, const struct array_type *t)
-{
-	int growth = 0, r = buf_add_str(b, "{'descr': '");
-
-	if (r < 0)
-		return r;
-	r = buf_add_str(b, dtype_info(t->dtype)->npy);
-	if (r < 0)
-		return r;
-	r = buf_add_str(b, "', 'fortran_order': False, 'shape': (");
-	for (unsigned i = 0; i < t->rank && r >= 0; i++) {
-		if (i)
-			r = buf_add_str(b, ", ");
-		if (r < 0)
-			return r;
-		r = add_number(b, t->shape[i]);
-		if (i == 0)
-			growth = NPY_GROWTH - r;
-	}
-	if (r < 0)
-		return r;
-	r = buf_add_str(b, t->rank == 1 ? ",), }" : "), }");
-	return r < 0 ? r : add_spaces(b, (size_t)growth);
+	buf_add(b, digits + sizeof(digits) - n, n);
+	return n;
 }
 
 int npy_header(const struct array_type *t, struct buf *ret)
 {
+	static const char spaces[NPY_ALIGN + 1] =
+		"                                                                ";
+	size_t growth = 0;
 	auto_buf text = { 0 };
-	int r = buf_reserve(&text, 128);
 
-	if (r < 0)
-		return r;
-	r = add_literal(&text, t);
-	if (r < 0)
-		return r;
+	buf_reserve(&text, 128);
+	buf_add_str(&text, "{'descr': '");
+	buf_add_str(&text, dtype_info(t->dtype)->npy);
+	buf_add_str(&text, "', 'fortran_order': False, 'shape': (");
+	for (unsigned i = 0; i < t->rank; i++) {
+		size_t digits;
+
+		if (i)
+			buf_add_str(&text, ", ");
+		digits = add_number(&text, t->shape[i]);
+		if (i == 0)
+			growth = NPY_GROWTH - digits;
+	}
+	buf_add_str(&text, t->rank == 1 ? ",), }" : "), }");
+	buf_add(&text, spaces, growth);
 	/*
 	 * Magic, version and length take 10 bytes and the newline takes one. There is always
 	 * padding.
 	 */
-	r = add_spaces(&text, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&text, '\n');
-	if (r < 0)
-		return r;
-	r = buf_add(ret, "\x93NUMPY\x01\x00", 8);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(ret, (uint8_t)(text.n & 0xff));
-	if (r < 0)
-		return r;
-	r = buf_add_byte(ret, (uint8_t)(text.n >> 8));
-	return r < 0 ? r : buf_add_span(ret, buf_span(&text));
+	buf_add(&text, spaces, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);
+	buf_add_byte(&text, '\n');
+	if (buf_failed(&text))
+		return buf_failed(&text);
+	buf_add(ret, "\x93NUMPY\x01\x00", 8);
+	buf_add_byte(ret, (uint8_t)(text.n & 0xff));
+	buf_add_byte(ret, (uint8_t)(text.n >> 8));
+	buf_add_span(ret, buf_span(&text));
+	return buf_failed(ret);
 }

@@ -79,16 +79,6 @@ static int safetensors_by_name(const void *a, const void *b)
 	return span_cmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-static int check_name(const struct named *one)
-{
-	if (!utf8_valid(one->name))
-		return fail(-EINVAL, "'%.*s' is not UTF-8", SPAN_ARG(one->path));
-	if (span_eq(one->name, span_str("__metadata__")))
-		return fail(-EINVAL, "'%.*s': no leaf can be called '__metadata__' in safetensors",
-			    SPAN_ARG(one->path));
-	return 0;
-}
-
 /* Tensors and texts share one set of names: two leaves of equal name would become one. */
 static int check_names(const struct st_tensor *tensor, size_t n, const struct st_text *text,
 		       size_t n_texts)
@@ -104,10 +94,12 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 		all[m++] = (struct named){ text[i].name, text[i].path };
 	qsort(all, m, sizeof(*all), safetensors_by_name);
 	for (size_t i = 0; i < m; i++) {
-		int r = check_name(&all[i]);
-
-		if (r < 0)
-			return r;
+		if (!utf8_valid(all[i].name))
+			return fail(-EINVAL, "'%.*s' is not UTF-8", SPAN_ARG(all[i].path));
+		if (span_eq(all[i].name, span_str("__metadata__")))
+			return fail(-EINVAL,
+				    "'%.*s': no leaf can be called '__metadata__' in safetensors",
+				    SPAN_ARG(all[i].path));
 		if (i && span_eq(all[i - 1].name, all[i].name))
 			return fail(-EINVAL,
 				    "'%.*s' and '%.*s' are both called '%.*s' in safetensors",
@@ -127,7 +119,6 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 {
 	bool has_format = false;
 	uint64_t least = 0;
-	int r;
 
 	for (size_t i = 0; i < n; i++) {
 		has_format |= span_eq(text[i].name, span_str("format"));
@@ -135,49 +126,18 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 	}
 	if (least > SAFETENSORS_HEADER_MAX)
 		return too_long();
-	r = buf_reserve(out, least + METADATA_BYTES);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, "{\"__metadata__\":{");
-	if (r < 0)
-		return r;
+	buf_reserve(out, least + METADATA_BYTES);
+	buf_add_str(out, "{\"__metadata__\":{");
 	if (!has_format)
-		r = buf_add_str(out, "\"format\":\"pt\"");
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = json_put_member(out, text[i].name, JSON_COMPACT);
-		if (r < 0)
-			return r;
-		r = json_put_str(out, text[i].text, JSON_COMPACT);
-		if (r < 0)
-			return r;
+		buf_add_str(out, "\"format\":\"pt\"");
+	for (size_t i = 0; i < n && !buf_failed(out); i++) {
+		json_put_member(out, text[i].name, JSON_COMPACT);
+		json_put_str(out, text[i].text, JSON_COMPACT);
 		if (out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
-			r = too_long();
+			return too_long();
 	}
-	return r < 0 ? r : buf_add_byte(out, '}');
-}
-
-static int safetensors_put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
-{
-	int r = buf_add_byte(out, ',');
-
-	if (r < 0)
-		return r;
-	r = json_put_str(out, t->name, JSON_COMPACT);
-	if (r < 0)
-		return r;
-	r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":", dtype_info(t->array.dtype)->safetensors);
-	if (r < 0)
-		return r;
-	r = json_put_uints(out, t->array.shape, t->array.rank, JSON_COMPACT);
-	if (r < 0)
-		return r;
-	r = buf_addf(out, ",\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
-		     (unsigned long long)(off + t->bytes));
-	if (r < 0)
-		return r;
-	if (out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
-		return too_long();
-	return r;
+	buf_add_byte(out, '}');
+	return buf_failed(out);
 }
 
 int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text,
@@ -194,27 +154,35 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 	}
 	if (r < 0)
 		return r;
-	r = buf_add_zero(&out, LENGTH_BYTES);
-	if (r < 0)
-		return r;
+	buf_add_zero(&out, LENGTH_BYTES);
 	r = put_metadata(text, n_texts, &out);
 	if (r < 0)
 		return r;
 	if (n)
 		qsort(tensor, n, sizeof(*tensor), by_layout);
 	for (size_t i = 0; i < n; i++) {
-		r = safetensors_put_tensor(&tensor[i], off, &out);
-		tensor[i].off = off;
-		if (r < 0)
-			return r;
-		if (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2)
+		struct st_tensor *t = &tensor[i];
+
+		buf_add_byte(&out, ',');
+		json_put_str(&out, t->name, JSON_COMPACT);
+		buf_addf(&out,
+			 ":{\"dtype\":\"%s\",\"shape\":", dtype_info(t->array.dtype)->safetensors);
+		json_put_uints(&out, t->array.shape, t->array.rank, JSON_COMPACT);
+		t->off = off;
+		if (!add_fits(off, t->bytes, &off) || off > INT64_MAX / 2)
 			return fail(-EFBIG, "the tensors have more than 2^62 bytes");
+		buf_addf(&out, ",\"data_offsets\":[%llu,%llu]}", (unsigned long long)t->off,
+			 (unsigned long long)off);
+		if (out.n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
+			return too_long();
+		if (buf_failed(&out))
+			return buf_failed(&out);
 	}
-	r = buf_add_byte(&out, '}');
-	while (r >= 0 && out.n % 8)
-		r = buf_add_byte(&out, ' ');
-	if (r < 0)
-		return r;
+	buf_add_byte(&out, '}');
+	while (out.n % 8 && !buf_failed(&out))
+		buf_add_byte(&out, ' ');
+	if (buf_failed(&out))
+		return buf_failed(&out);
 	for (size_t i = 0; i < n; i++)
 		tensor[i].off += out.n;
 	for (unsigned i = 0; i < LENGTH_BYTES; i++)

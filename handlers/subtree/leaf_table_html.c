@@ -19,41 +19,34 @@ extern const size_t report_page_size;
 /*
  * Escape "<", which is the only character that could end a script element or have a meaning in it.
  */
-static int put_script(struct buf *out, struct span json)
+static void put_script(struct buf *out, struct span json)
 {
-	int r = buf_reserve(out, json.n + json.n / 16);
-
-	while (json.n && r >= 0) {
+	buf_reserve(out, json.n + json.n / 16);
+	while (json.n && !buf_failed(out)) {
 		const uint8_t *lt = memchr(json.p, '<', json.n);
 		size_t n = lt ? (size_t)(lt - json.p) : json.n;
 
-		r = buf_add(out, json.p, n);
-		if (r < 0)
-			return r;
+		buf_add(out, json.p, n);
 		if (lt)
-			r = buf_add_str(out, "\\u003c");
+			buf_add_str(out, "\\u003c");
 		json = span_from(json, n + (lt != NULL));
 	}
-	return r;
 }
 
-static int leaf_table_html_put_escaped(struct buf *out, const char *text)
+static void leaf_table_html_put_escaped(struct buf *out, const char *text)
 {
-	int r = 0;
-
-	for (; *text && r >= 0; text++) {
+	for (; *text; text++) {
 		if (strchr("<>&\"", *text))
-			r = buf_addf(out, "&#%d;", *text);
+			buf_addf(out, "&#%d;", *text);
 		else
-			r = buf_add_byte(out, (uint8_t)*text);
+			buf_add_byte(out, (uint8_t)*text);
 	}
-	return r;
 }
 
 /*
  * Append the page up to a marker. A missing marker is a bug, since the page is part of the program.
  */
-static int put_until(struct buf *out, struct span *page, const char *marker)
+static void put_until(struct buf *out, struct span *page, const char *marker)
 {
 	const uint8_t *at = memmem(page->p, page->n, marker, strlen(marker));
 	size_t n;
@@ -62,7 +55,7 @@ static int put_until(struct buf *out, struct span *page, const char *marker)
 		abort();
 	n = (size_t)(at - page->p);
 	*page = span_from(*page, n + strlen(marker));
-	return buf_add(out, at - n, n);
+	buf_add(out, at - n, n);
 }
 
 /* Append the path of the subtree on this machine; nothing when none of its items can be opened. */
@@ -98,30 +91,21 @@ static int put_source(const struct subtree *st, struct buf *out)
 
 	if (r < 0)
 		return r;
-	r = buf_add_str(&json, "{\"path\": ");
-	if (r < 0)
-		return r;
-	r = json_put_str(&json, buf_span(&path), JSON_COMPACT);
-	if (r < 0)
-		return r;
-	r = buf_addf(&json, ", \"time\": %lld}", (long long)st->mtime.tv_sec);
-	return r < 0 ? r : put_script(out, buf_span(&json));
+	buf_add_str(&json, "{\"path\": ");
+	json_put_str(&json, buf_span(&path), JSON_COMPACT);
+	buf_addf(&json, ", \"time\": %lld}", (long long)st->mtime.tv_sec);
+	put_script(out, buf_span(&json));
+	return buf_failed(&json);
 }
 
 int leaf_table_page(struct span page, const char *title, struct span document, struct buf *ret)
 {
-	int r = put_until(ret, &page, TITLE);
-
-	if (r < 0)
-		return r;
-	r = leaf_table_html_put_escaped(ret, title);
-	if (r < 0)
-		return r;
-	r = put_until(ret, &page, MARKER);
-	if (r < 0)
-		return r;
-	r = put_script(ret, document);
-	return r < 0 ? r : buf_add_span(ret, page);
+	put_until(ret, &page, TITLE);
+	leaf_table_html_put_escaped(ret, title);
+	put_until(ret, &page, MARKER);
+	put_script(ret, document);
+	buf_add_span(ret, page);
+	return buf_failed(ret);
 }
 
 int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
@@ -133,24 +117,15 @@ int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_mor
 
 	if (r < 0)
 		return r;
-	r = put_until(&out, &page, TITLE);
-	if (r < 0)
-		return r;
-	r = leaf_table_html_put_escaped(&out, name);
-	if (r < 0)
-		return r;
-	r = put_until(&out, &page, SOURCE);
-	if (r < 0)
-		return r;
+	put_until(&out, &page, TITLE);
+	leaf_table_html_put_escaped(&out, name);
+	put_until(&out, &page, SOURCE);
 	r = put_source(s->subtree, &out);
 	if (r < 0)
 		return r;
-	r = put_until(&out, &page, MARKER);
-	if (r < 0)
-		return r;
-	r = put_script(&out, buf_span(&json));
-	if (r < 0)
-		return r;
-	r = buf_add_span(&out, page);
+	put_until(&out, &page, MARKER);
+	put_script(&out, buf_span(&json));
+	buf_add_span(&out, page);
+	r = buf_failed(&out);
 	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
 }

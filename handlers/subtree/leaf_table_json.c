@@ -45,11 +45,10 @@ static int sum_up(struct printing *p)
 	return 0;
 }
 
-static int put_text(struct printing *p, const char *name, struct span text)
+static void put_text(struct printing *p, const char *name, struct span text)
 {
-	int r = buf_addf(p->out, ", \"%s\": ", name);
-
-	return r < 0 ? r : json_put_str(p->out, text, JSON_COMPACT);
+	buf_addf(p->out, ", \"%s\": ", name);
+	json_put_str(p->out, text, JSON_COMPACT);
 }
 
 /*
@@ -65,41 +64,39 @@ static int put_json(struct printing *p, const char *name, struct span json)
 		err_clear();
 		return r == -ENOMEM ? r : 0;
 	}
-	r = buf_addf(p->out, ", \"%s\": ", name);
-	return r < 0 ? r : json_print(p->out, doc.root, JSON_COMPACT);
+	buf_addf(p->out, ", \"%s\": ", name);
+	return json_print(p->out, doc.root, JSON_COMPACT);
 }
 
-static int put_sizes(struct printing *p, const char *name, const uint64_t *sizes, unsigned n)
+static void put_sizes(struct printing *p, const char *name, const uint64_t *sizes, unsigned n)
 {
-	int r = buf_addf(p->out, ", \"%s\": ", name);
-
-	return r < 0 ? r : json_put_uints(p->out, sizes, n, JSON_PYTHON);
+	buf_addf(p->out, ", \"%s\": ", name);
+	json_put_uints(p->out, sizes, n, JSON_PYTHON);
 }
 
-static int put_sums(struct printing *p, size_t from, size_t to)
+static void put_sums(struct printing *p, size_t from, size_t to)
 {
-	return buf_addf(p->out, ", \"leaf_count\": %zu, \"bytes\": %llu, \"stored_bytes\": %llu",
-			to - from, (unsigned long long)(p->bytes[to] - p->bytes[from]),
-			(unsigned long long)(p->stored[to] - p->stored[from]));
+	buf_addf(p->out, ", \"leaf_count\": %zu, \"bytes\": %llu, \"stored_bytes\": %llu",
+		 to - from, (unsigned long long)(p->bytes[to] - p->bytes[from]),
+		 (unsigned long long)(p->stored[to] - p->stored[from]));
 }
 
-/* Append {"name": ..., "key": ..., "kind": ... */
+/*
+ * Append {"name": ..., "key": ..., "kind": ... An error, also of what was added before, ends the
+ * document.
+ */
 static int leaf_table_json_begin(struct printing *p, struct span name, const struct span *key,
 				 const char *kind)
 {
-	int r = buf_add_str(p->out, "{\"name\": ");
-
 	if (p->out->n > LIMIT_VIEW_TEXT)
 		return fail(-EFBIG, "the description has more than %llu bytes",
 			    (unsigned long long)LIMIT_VIEW_TEXT);
-	if (r < 0)
-		return r;
-	r = json_put_str(p->out, name, JSON_COMPACT);
-	if (r < 0)
-		return r;
+	buf_add_str(p->out, "{\"name\": ");
+	json_put_str(p->out, name, JSON_COMPACT);
 	if (key)
-		r = put_text(p, "key", *key);
-	return r < 0 ? r : buf_addf(p->out, ", \"kind\": \"%s\"", kind);
+		put_text(p, "key", *key);
+	buf_addf(p->out, ", \"kind\": \"%s\"", kind);
+	return buf_failed(p->out);
 }
 
 static const char *leaf_table_json_kind_of(const struct leaf_info *f)
@@ -119,47 +116,31 @@ static const char *leaf_table_json_kind_of(const struct leaf_info *f)
 	return "unknown";
 }
 
-static int leaf_table_json_put_array(struct printing *p, const struct leaf_info *f)
-{
-	int r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->array.dtype)->name);
-
-	if (r < 0)
-		return r;
-	r = put_sizes(p, "shape", f->array.shape, f->array.rank);
-	if (r < 0)
-		return r;
-	r = put_sizes(p, "chunks", f->chunk, f->array.rank);
-	return r < 0 ? r : buf_addf(p->out, ", \"codecs\": %s", f->codecs);
-}
-
 static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *f, struct span name)
 {
+	bool is_array = f->kind == VALUE_ARRAY;
 	struct span sharding;
 	int r = leaf_table_json_begin(p, name, &f->leaf->key, leaf_table_json_kind_of(f));
 
 	if (r < 0)
 		return r;
 	if (f->leaf->value_type.n)
-		r = put_text(p, "typestr", f->leaf->value_type);
-	if (r < 0)
-		return r;
-	if (f->kind == VALUE_ARRAY)
-		r = leaf_table_json_put_array(p, f);
-	if (r < 0)
-		return r;
-	if (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE)
-		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu",
-			     (unsigned long long)f->bytes, (unsigned long long)f->stored);
-	if (r < 0)
-		return r;
+		put_text(p, "typestr", f->leaf->value_type);
+	if (is_array) {
+		buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->array.dtype)->name);
+		put_sizes(p, "shape", f->array.shape, f->array.rank);
+		put_sizes(p, "chunks", f->chunk, f->array.rank);
+		buf_addf(p->out, ", \"codecs\": %s", f->codecs);
+	}
+	if (is_array || f->kind == VALUE_TEXT || f->kind == VALUE_FILE)
+		buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu",
+			 (unsigned long long)f->bytes, (unsigned long long)f->stored);
 	if (item_sharding(p->part->item, f->leaf, &sharding) == 1)
 		r = put_json(p, "sharding", sharding);
 	if (r < 0)
 		return r;
 	if (f->why)
-		r = put_text(p, "error", span_str(f->why));
-	if (r < 0)
-		return r;
+		put_text(p, "error", span_str(f->why));
 	if (p->more)
 		r = p->more(p->arg, f, p->out);
 	return r < 0 ? r : buf_add_byte(p->out, '}');
@@ -168,20 +149,15 @@ static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *
 /* Append how an item is stored. */
 static int put_item(struct printing *p, const struct item *item)
 {
-	int r = buf_addf(p->out, ", \"store\": \"%s\"",
-			 item->is_aggregate     ? "aggregate" :
-			 item_is_database(item) ? "ocdbt" :
-						  "directories");
-
-	if (r < 0)
-		return r;
+	buf_addf(p->out, ", \"store\": \"%s\"",
+		 item->is_aggregate     ? "aggregate" :
+		 item_is_database(item) ? "ocdbt" :
+					  "directories");
 	if (item->is_unmerged)
-		r = buf_add_str(p->out, ", \"state\": \"unmerged\"");
-	if (r < 0)
-		return r;
-	if (item->tree->custom_metadata)
-		r = put_json(p, "custom_metadata", span_str(item->tree->custom_metadata));
-	return r;
+		buf_add_str(p->out, ", \"state\": \"unmerged\"");
+	if (!item->tree->custom_metadata)
+		return 0;
+	return put_json(p, "custom_metadata", span_str(item->tree->custom_metadata));
 }
 
 static size_t leaves_before(const struct printing *p, uint32_t id)
@@ -207,11 +183,10 @@ struct printing_others {
 static int put_other(void *arg, const char *name, unsigned char type)
 {
 	struct printing_others *o = arg;
-	int r = buf_add_str(o->p->out, o->any ? ",\n" : "\n");
+	int r;
 
+	buf_add_str(o->p->out, o->any ? ",\n" : "\n");
 	o->any = true;
-	if (r < 0)
-		return r;
 	r = leaf_table_json_begin(o->p, span_str(name), NULL, "files");
 	return r < 0 ? r : buf_add_byte(o->p->out, '}');
 }
@@ -228,18 +203,12 @@ static int leaf_table_json_put_node(struct printing *p, const struct tree_node *
 	r = leaf_table_json_begin(p, name, t->parent ? &t->key : NULL, tree_kind_text(t->kind));
 	if (r < 0)
 		return r;
-	r = put_sums(p, p->at, leaves_before(p, subtree_end(t)));
-	if (r < 0)
-		return r;
+	put_sums(p, p->at, leaves_before(p, subtree_end(t)));
 	if (whole_item)
 		r = put_item(p, p->part->item);
-	if (r < 0)
-		return r;
-	r = buf_add_str(p->out, ", \"entries\": [");
+	buf_add_str(p->out, ", \"entries\": [");
 	for (uint32_t i = 0; i < t->n_children && r >= 0; i++) {
-		r = buf_add_str(p->out, i ? ",\n" : "\n");
-		if (r < 0)
-			return r;
+		buf_add_str(p->out, i ? ",\n" : "\n");
 		r = leaf_table_json_put_node(p, t->children[i], t->children[i]->name);
 	}
 	if (r < 0)
@@ -265,8 +234,8 @@ static int leaf_table_json_put_part(struct printing *p, const struct subtree_par
 	if (r < 0)
 		return r;
 	if (part->note)
-		r = put_text(p, "error", span_str(part->note->text));
-	return r < 0 ? r : buf_add_byte(p->out, '}');
+		put_text(p, "error", span_str(part->note->text));
+	return buf_add_byte(p->out, '}');
 }
 
 static int put_step(struct printing *p, const char *name)
@@ -277,14 +246,10 @@ static int put_step(struct printing *p, const char *name)
 
 	if (r < 0)
 		return r;
-	r = put_sums(p, 0, p->s->n);
-	if (r < 0)
-		return r;
-	r = buf_add_str(p->out, ", \"entries\": [");
+	put_sums(p, 0, p->s->n);
+	buf_add_str(p->out, ", \"entries\": [");
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
-		r = buf_add_str(p->out, i ? ",\n" : "\n");
-		if (r < 0)
-			return r;
+		buf_add_str(p->out, i ? ",\n" : "\n");
 		r = leaf_table_json_put_part(p, &st->part[i], span_str(st->part[i].path));
 	}
 	for (size_t i = 0; i < st->n_others && r >= 0; i++)
@@ -310,9 +275,9 @@ int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_mor
 		r = leaf_table_json_put_part(&p, &st->part[0], span_str(name));
 	else
 		r = put_step(&p, name);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&out, '\n');
+	buf_add_byte(&out, '\n');
+	if (r >= 0)
+		r = buf_failed(&out);
 	if (r < 0)
 		return r;
 	if (!ret->p) {

@@ -224,16 +224,14 @@ int subtree_path(const struct subtree_part *part, const struct tree_node *leaf, 
 {
 	const struct tree_node *steps[LIMIT_TREE_DEPTH + 1];
 	unsigned n = steps_to(part, leaf, steps);
-	int r = buf_add_str(ret, part->path);
 
-	for (unsigned i = 0; i < n && r >= 0; i++) {
+	buf_add_str(ret, part->path);
+	for (unsigned i = 0; i < n; i++) {
 		if (i || *part->path)
-			r = buf_add_byte(ret, '/');
-		if (r < 0)
-			return r;
-		r = buf_add_span(ret, steps[i]->name);
+			buf_add_byte(ret, '/');
+		buf_add_span(ret, steps[i]->name);
 	}
-	return r;
+	return buf_failed(ret);
 }
 
 struct span subtree_item_name(const struct item *item)
@@ -259,20 +257,9 @@ int subtree_rule_path(const struct item *item, const struct tree_node *leaf, str
 	int r = buf_add_span(ret, name);
 
 	*ret_skip = name.n > 0;
-	if (r < 0)
-		return r;
-	if (name.n)
+	if (name.n && r >= 0)
 		r = buf_add_byte(ret, '/');
 	return r < 0 ? r : tree_path(leaf, ret);
-}
-
-static int add_item_name(const char *path, const char *separator, struct buf *ret)
-{
-	int r = 0;
-
-	for (; *path && r >= 0; path++)
-		r = *path == '/' ? buf_add_str(ret, separator) : buf_add_byte(ret, (uint8_t)*path);
-	return r;
 }
 
 int subtree_key(const struct subtree_part *part, const struct tree_node *leaf,
@@ -281,15 +268,18 @@ int subtree_key(const struct subtree_part *part, const struct tree_node *leaf,
 	const struct tree_node *steps[LIMIT_TREE_DEPTH + 1];
 	unsigned n = steps_to(part, leaf, steps);
 	bool bare = n == 1 && steps[0]->key.n == 0 && !steps[0]->parent;
-	int r = add_item_name(part->path, separator, ret);
 
-	/* A tree that is a single leaf has an empty key, so the item's name is the whole name. */
-	for (unsigned i = 0; i < n && r >= 0 && !bare; i++) {
-		if (i || *part->path)
-			r = buf_add_str(ret, separator);
-		if (r < 0)
-			return r;
-		r = buf_add_span(ret, steps[i]->key);
+	for (const char *at = part->path; *at; at++) {
+		if (*at == '/')
+			buf_add_str(ret, separator);
+		else
+			buf_add_byte(ret, (uint8_t)*at);
 	}
-	return r;
+	/* A tree that is a single leaf has an empty key, so the item's name is the whole name. */
+	for (unsigned i = 0; i < n && !bare; i++) {
+		if (i || *part->path)
+			buf_add_str(ret, separator);
+		buf_add_span(ret, steps[i]->key);
+	}
+	return buf_failed(ret);
 }

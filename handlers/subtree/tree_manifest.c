@@ -52,15 +52,9 @@ static bool is_chosen(const struct tree_manifest_only *only, const struct subtre
 /* Append "a": "b" to an object. */
 static int add_pair(struct buf *out, struct span name, struct span value)
 {
-	int r = json_put_member(out, name, JSON_PYTHON);
-
-	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
-}
-
-/* Remove a known extension from the end of a path. */
-static void cut_extension(struct buf *path)
-{
-	path->n -= strlen(name_ext_text(name_ext_of(buf_span(path))));
+	json_put_member(out, name, JSON_PYTHON);
+	json_put_str(out, value, JSON_PYTHON);
+	return buf_failed(out);
 }
 
 int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf,
@@ -73,7 +67,7 @@ int tree_manifest_key(const struct subtree_part *part, const struct tree_node *l
 	r = subtree_path(part, leaf, ret);
 	if (r < 0)
 		return r;
-	cut_extension(ret);
+	ret->n -= strlen(name_ext_text(name_ext_of(buf_span(ret))));
 	return r;
 }
 
@@ -103,18 +97,6 @@ bool tree_manifest_is_whole(const struct tree_manifest_only *only, const struct 
 	return true;
 }
 
-/* Add the type of a namedtuple, or the order of a dict, that is exported completely. */
-static int add_namedtuple(struct buf *marks, const struct tree_node *t)
-{
-	auto_buf type = { 0 };
-	int r = tree_namedtuple_json(t, &type);
-
-	if (r < 0)
-		return err_except(r, -ENODATA);
-	return buf_addf(marks, "%s\"namedtuple\": %.*s", marks->n ? ", " : "",
-			SPAN_ARG(buf_span(&type)));
-}
-
 /*
  * Print properties that neither the name nor the bytes have: the key of a shortened name, the type
  * of a namedtuple, the implementation of a random key, and whether another array is JAX's.
@@ -122,7 +104,7 @@ static int add_namedtuple(struct buf *marks, const struct tree_node *t)
 static int print_marks(struct printing *p, const struct subtree_part *part,
 		       const struct tree_node *t, struct span path)
 {
-	auto_buf marks = { 0 }, key = { 0 };
+	auto_buf marks = { 0 }, key = { 0 }, type = { 0 };
 	struct span impl;
 	int r = t == part->tree ? 0 : tree_manifest_hidden_key(t, &key);
 
@@ -130,12 +112,21 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
 	if (r < 0)
 		return r;
-	/* The order of a dict is also that of a part of it. */
+	/*
+	 * The type of a namedtuple, or the order of a dict, which is also that of a part of it; of
+	 * others only of a container that is exported completely.
+	 */
 	if (t->kind == TREE_DICT ||
 	    (t->kind != TREE_LEAF && tree_manifest_is_whole(&p->only, part, t)))
-		r = add_namedtuple(&marks, t);
-	if (r < 0)
+		r = tree_namedtuple_json(t, &type);
+	if (r < 0 && r != -ENODATA)
 		return r;
+	if (r == -ENODATA)
+		err_clear();
+	else if (type.n)
+		buf_addf(&marks, "%s\"namedtuple\": %.*s", marks.n ? ", " : "",
+			 SPAN_ARG(buf_span(&type)));
+	r = 0;
 	if (subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);
 	if (r < 0)
@@ -144,10 +135,12 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 		r = add_pair(&marks, span_str("prng_impl"), impl);
 	else if (span_eq(t->value_type, span_str(JAX_ARRAY)) && leaf_ext(NULL, t) == NAME_EXT_NPY)
 		r = add_pair(&marks, span_str("typestr"), t->value_type);
+	r = r < 0 ? r : buf_failed(&marks);
 	if (r < 0 || !marks.n)
 		return r;
-	r = json_put_member(&p->marks, path, JSON_PYTHON);
-	return r < 0 ? r : buf_addf(&p->marks, "{%.*s}", SPAN_ARG(buf_span(&marks)));
+	json_put_member(&p->marks, path, JSON_PYTHON);
+	buf_addf(&p->marks, "{%.*s}", SPAN_ARG(buf_span(&marks)));
+	return buf_failed(&p->marks);
 }
 
 /* Whether a container is in the output: not if none of its leaves is. */
@@ -250,23 +243,16 @@ static int print_leaf(struct printing *p, const struct subtree_part *part,
 	return 0;
 }
 
-/* custom: JSON, or NULL. */
-static int print_custom(struct printing *p, const char *path, const char *custom)
-{
-	int r;
-
-	if (!custom)
-		return 0;
-	r = json_put_member(&p->custom, span_str(path), JSON_PYTHON);
-	return r < 0 ? r : buf_add_str(&p->custom, custom);
-}
-
 static int print_part(struct printing *p, const struct subtree_part *part)
 {
+	const char *custom = part->tree->parent ? NULL : part->item->tree->custom_metadata;
 	uint32_t end = subtree_end(part->tree);
-	int r = print_custom(p, part->path,
-			     part->tree->parent ? NULL : part->item->tree->custom_metadata);
+	int r = 0;
 
+	if (custom) {
+		json_put_member(&p->custom, span_str(part->path), JSON_PYTHON);
+		r = buf_add_str(&p->custom, custom);
+	}
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
 		const struct tree_node *t = part->item->tree->nodes[i];
 
@@ -285,8 +271,11 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 
 static int put_out(struct printing *p)
 {
-	int r = p->put(p->arg, buf_span(&p->out));
+	int r = buf_failed(&p->out);
 
+	if (r < 0)
+		return r;
+	r = p->put(p->arg, buf_span(&p->out));
 	buf_clear(&p->out);
 	return r;
 }
@@ -298,9 +287,7 @@ static int put_span(struct printing *p, struct span text)
 	while (text.n && r >= 0) {
 		size_t n = MIN(text.n, WRITE_BYTES);
 
-		r = buf_add(&p->out, text.p, n);
-		if (r < 0)
-			return r;
+		buf_add(&p->out, text.p, n);
 		if (p->out.n >= WRITE_BYTES)
 			r = put_out(p);
 		text = span_from(text, n);
@@ -308,93 +295,69 @@ static int put_span(struct printing *p, struct span text)
 	return r;
 }
 
-static int begin_object(struct printing *p, const char *name)
-{
-	int r = buf_addf(&p->out, "%s\"%s\": {", p->is_first ? "" : ", ", name);
-
-	p->is_first = false;
-	return r;
-}
-
 static int put_object(struct printing *p, const char *name, struct buf *members)
 {
-	int r = members->n ? begin_object(p, name) : 0;
+	int r = buf_failed(members);
 
 	if (r < 0 || !members->n)
 		return r;
+	buf_addf(&p->out, "%s\"%s\": {", p->is_first ? "" : ", ", name);
+	p->is_first = false;
 	r = put_span(p, buf_span(members));
 	buf_release(members);
-	return r < 0 ? r : buf_add_byte(&p->out, '}');
-}
-
-/* The number of bytes to escape at once, so that no UTF-8 sequence is split. */
-static size_t escape_length(struct span text)
-{
-	size_t n = WRITE_BYTES;
-
-	if (text.n <= n)
-		return text.n;
-	for (int i = 0; i < 3 && (text.p[n] & 0xc0) == 0x80; i++)
-		n--;
-	return n;
+	buf_add_byte(&p->out, '}');
+	return r;
 }
 
 /* Print a JSON string, after what is before it. */
 static int put_string(struct printing *p, const char *before, struct span text)
 {
-	int r = buf_addf(&p->out, "%s\"", before);
+	int r = 0;
 
+	buf_addf(&p->out, "%s\"", before);
 	while (text.n && r >= 0) {
 		auto_buf piece = { 0 };
-		size_t n = escape_length(text);
+		size_t n = MIN(text.n, WRITE_BYTES);
 
+		/* No UTF-8 sequence is split. */
+		for (int i = 0; i < 3 && n < text.n && (text.p[n] & 0xc0) == 0x80; i++)
+			n--;
 		r = json_put_str(&piece, span_of(text.p, n), JSON_PYTHON);
 		if (r < 0)
 			return r;
 		r = put_span(p, span_of(piece.p + 1, piece.n - 2));
 		text = span_from(text, n);
 	}
-	return r < 0 ? r : buf_add_byte(&p->out, '"');
-}
-
-static int tree_manifest_put_text(struct printing *p, const struct text_place *at, bool is_first)
-{
-	auto_buf key = { 0 };
-	auto_value v = { 0 };
-	int r = tree_manifest_key(at->part, at->leaf, p->style, &key);
-
-	if (r < 0)
-		return r;
-	r = put_string(p, is_first ? "" : ", ", buf_span(&key));
-	if (r < 0)
-		return r;
-	r = leaf_open(at->part->item, at->leaf, &v);
-	return r < 0 ? r : put_string(p, ": ", buf_span(&v.text));
+	buf_add_byte(&p->out, '"');
+	return r;
 }
 
 static int tree_manifest_put_texts(struct printing *p)
 {
 	const struct text_place *place = (const struct text_place *)(void *)p->texts.p;
 	size_t n = p->texts.n / sizeof(*place);
-	int r = n ? begin_object(p, "texts") : 0;
 
-	if (r < 0 || !n)
-		return r;
 	for (size_t i = 0; i < n; i++) {
-		r = tree_manifest_put_text(p, &place[i], i == 0);
+		const struct text_place *at = &place[i];
+		auto_buf key = { 0 };
+		auto_value v = { 0 };
+		int r = tree_manifest_key(at->part, at->leaf, p->style, &key);
+
+		r = r < 0 ? r : leaf_open(at->part->item, at->leaf, &v);
+		r = r < 0 ? r : put_string(p, i ? ", " : "", buf_span(&key));
+		r = r < 0 ? r : put_string(p, ": ", buf_span(&v.text));
 		if (r < 0)
-			return err_at(r, "leaf '%.*s'", SPAN_ARG(place[i].leaf->param));
+			return err_at(r, "leaf '%.*s'", SPAN_ARG(at->leaf->param));
 	}
-	return buf_add_byte(&p->out, '}');
+	return 0;
 }
 
 static int tree_manifest_put_all(struct printing *p, bool step)
 {
-	int r = buf_add_str(&p->out, step ? "{\"step\": true" : "{");
+	int r;
 
+	buf_add_str(&p->out, step ? "{\"step\": true" : "{");
 	p->is_first = !step;
-	if (r < 0)
-		return r;
 	r = put_object(p, "kinds", &p->kinds);
 	if (r < 0)
 		return r;
@@ -404,7 +367,12 @@ static int tree_manifest_put_all(struct printing *p, bool step)
 	r = put_object(p, "dtypes", &p->dtypes);
 	if (r < 0)
 		return r;
-	r = tree_manifest_put_texts(p);
+	if (p->texts.n) {
+		buf_addf(&p->out, "%s\"texts\": {", p->is_first ? "" : ", ");
+		p->is_first = false;
+		r = tree_manifest_put_texts(p);
+		buf_add_byte(&p->out, '}');
+	}
 	if (r < 0)
 		return r;
 	r = put_object(p, "marks", &p->marks);
@@ -413,8 +381,8 @@ static int tree_manifest_put_all(struct printing *p, bool step)
 	r = put_object(p, "custom", &p->custom);
 	if (r < 0)
 		return r;
-	r = buf_add_byte(&p->out, '}');
-	return r < 0 ? r : put_out(p);
+	buf_add_byte(&p->out, '}');
+	return put_out(p);
 }
 
 int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only,
@@ -437,8 +405,12 @@ int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only
 		.arg = arg,
 	};
 	bool step = false;
-	int r = print_custom(&p, "", st->custom);
+	int r = 0;
 
+	if (st->custom) {
+		json_put_member(&p.custom, span_str(""), JSON_PYTHON);
+		r = buf_add_str(&p.custom, st->custom);
+	}
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		step |= *st->part[i].path != '\0';
 		if (st->part[i].kind == PART_TREE)
