@@ -92,28 +92,12 @@ int broker_start(struct broker *b, const struct broker_parameters *parameters)
 	return 0;
 }
 
-static int ask(int fd, struct span packet, const int *files, unsigned n_files, int *ret_file)
-{
-	int received[BROKER_FILES_MAX], r;
-	int32_t result;
-
-	r = broker_packet_send(fd, packet.p, packet.n, files, n_files);
-	if (r < 0)
-		return r == -ECONNRESET ? -EPIPE : r;
-	if (broker_packet_receive(fd, &result, sizeof(result), received) != sizeof(result))
-		return -EPIPE;
-	/* Only the reply to broker_ask_file() has one. */
-	if (!ret_file || result < 0)
-		return result;
-	*ret_file = received[0];
-	return *ret_file < 0 ? -EBADF : result;
-}
-
 static int ask_packet(struct broker *b, enum broker_task task, const char *text, const int *files,
 		      unsigned n_files, int *ret_file)
 {
 	auto_buf packet = { 0 };
-	int r;
+	int received[BROKER_FILES_MAX] = { -1 }, r;
+	int32_t result = 0;
 
 	if (b->fd < 0)
 		return -EPIPE;
@@ -122,9 +106,19 @@ static int ask_packet(struct broker *b, enum broker_task task, const char *text,
 	if (packet.n >= BROKER_TEXT_MAX)
 		return -E2BIG;
 	pthread_mutex_lock(&b->lock);
-	r = ask(b->fd, buf_span(&packet), files, n_files, ret_file);
+	r = broker_packet_send(b->fd, packet.p, packet.n, files, n_files);
+	if (r < 0)
+		r = r == -ECONNRESET ? -EPIPE : r;
+	else if (broker_packet_receive(b->fd, &result, sizeof(result), received) != sizeof(result))
+		r = -EPIPE;
 	pthread_mutex_unlock(&b->lock);
-	return r;
+	if (r < 0)
+		return r;
+	/* Only the reply to broker_ask_file() has one. */
+	if (!ret_file || result < 0)
+		return result;
+	*ret_file = received[0];
+	return *ret_file < 0 ? -EBADF : result;
 }
 
 int broker_ask(struct broker *b, enum broker_task task, const char *text, const int *files,

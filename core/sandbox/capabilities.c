@@ -72,19 +72,19 @@ int capabilities_drop(const struct sandbox_rules *rules)
 int capabilities_print(struct buf *ret)
 {
 	uint64_t have;
-	bool first = true;
+	const char *before = "";
 	int r = get(&have);
 
-	for (size_t i = 0; i < ARRAY_LEN(needed) && r >= 0; i++) {
-		if (!(have >> needed[i].number & 1))
-			continue;
-		r = buf_addf(ret, "%s\"%s\"", first ? "" : ", ", needed[i].name);
-		have &= ~(UINT64_C(1) << needed[i].number);
-		first = false;
-	}
 	if (r < 0)
 		return r;
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++) {
+		if (!(have >> needed[i].number & 1))
+			continue;
+		buf_addf(ret, "%s\"%s\"", before, needed[i].name);
+		have &= ~(UINT64_C(1) << needed[i].number);
+		before = ", ";
+	}
 	if (have)
-		r = buf_addf(ret, "%s\"others\"", first ? "" : ", ");
-	return r;
+		buf_addf(ret, "%s\"others\"", before);
+	return buf_failed(ret);
 }

@@ -53,12 +53,6 @@ struct path_beneath {
 	int32_t parent;
 } __attribute__((packed));
 
-/* The size of the struct that this version knows. */
-static size_t ruleset_size(int version)
-{
-	return version >= 6 ? 24 : version >= 4 ? 16 : 8;
-}
-
 static uint64_t rights_of(unsigned access, bool is_dir)
 {
 	uint64_t rights = 0;
@@ -128,6 +122,7 @@ int landlock_enter(const struct sandbox_rules *rules)
 	int version = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, VERSION_ASKED), r = 0;
 	auto_close int ruleset = -1;
 	struct ruleset handled = { 0 };
+	size_t size;
 
 	if (version < 0)
 		return -errno;
@@ -142,7 +137,9 @@ int landlock_enter(const struct sandbox_rules *rules)
 		handled.files = RIGHT_EXECUTE | RIGHT_REFER;
 	handled.net = NET_BIND_TCP | (rules->uses_network ? 0u : NET_CONNECT_TCP);
 	handled.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
-	ruleset = (int)syscall(SYS_landlock_create_ruleset, &handled, ruleset_size(version), 0);
+	/* The size of the struct that this version knows. */
+	size = version >= 6 ? 24 : version >= 4 ? 16 : 8;
+	ruleset = (int)syscall(SYS_landlock_create_ruleset, &handled, size, 0);
 	if (ruleset < 0)
 		return -errno;
 	if (everything.access)

@@ -41,37 +41,6 @@ static void miss(const char *layer, const char *reason)
 		 n ? "; " : "", layer, reason);
 }
 
-/* Load what the C library opens only on first use, when it could not be opened any more. */
-static void open_early(void)
-{
-	/* Without it, pthread_cancel() and pthread_exit() end the process. */
-	dlopen("libgcc_s.so.1", RTLD_NOW);
-	tzset();
-}
-
-static void enter_files(const struct sandbox_rules *rules)
-{
-	int r = landlock_enter(rules);
-
-	if (r < 0)
-		miss("landlock", r == -EOPNOTSUPP || r == -ENOSYS ?
-					 "the kernel does not have it, or only its first version" :
-					 strerror(-r));
-	else
-		now.landlock = r;
-}
-
-static void enter_calls(const struct sandbox_rules *rules)
-{
-	int r = system_calls_filter(rules);
-
-	now.system_calls = r >= 0;
-	if (r < 0)
-		miss("seccomp", r == -ENOPKG     ? "the program was built without libseccomp" :
-				r == -EOPNOTSUPP ? "the kernel does not have it" :
-						   strerror(-r));
-}
-
 int sandbox_enter(const struct sandbox_rules *rules)
 {
 	int r;
@@ -79,7 +48,12 @@ int sandbox_enter(const struct sandbox_rules *rules)
 	now.mode = rules->mode;
 	if (rules->mode == SANDBOX_OFF)
 		return 0;
-	open_early();
+	/*
+	 * Load what the C library opens only on first use, when it could not be opened any more:
+	 * without libgcc, pthread_cancel() and pthread_exit() end the process.
+	 */
+	dlopen("libgcc_s.so.1", RTLD_NOW);
+	tzset();
 	r = capabilities_drop(rules);
 	now.capabilities = r >= 0;
 	if (r < 0)
@@ -92,8 +66,19 @@ int sandbox_enter(const struct sandbox_rules *rules)
 	} else if (rules->is_rank) {
 		miss("landlock and seccomp", "MPI opens files and sockets of its own");
 	} else if (now.no_new_privs) {
-		enter_files(rules);
-		enter_calls(rules);
+		r = landlock_enter(rules);
+		now.landlock = MAX(r, 0);
+		if (r < 0)
+			miss("landlock",
+			     r == -EOPNOTSUPP || r == -ENOSYS ?
+				     "the kernel does not have it, or only its first version" :
+				     strerror(-r));
+		r = system_calls_filter(rules);
+		now.system_calls = r >= 0;
+		if (r < 0)
+			miss("seccomp", r == -ENOPKG ? "the program was built without libseccomp" :
+					r == -EOPNOTSUPP ? "the kernel does not have it" :
+							   strerror(-r));
 	}
 	now.entered = true;
 	if (rules->mode == SANDBOX_REQUIRE && *now.missing)
@@ -115,25 +100,21 @@ const char *sandbox_extent(void)
 int sandbox_print(struct buf *ret)
 {
 	static const char *const words[] = { "auto", "off", "require" };
-	int r = buf_addf(ret, "{\"mode\": \"%s\", \"no_new_privs\": %s, \"capabilities\": [",
-			 words[now.mode], now.no_new_privs ? "true" : "false");
+	int r;
 
-	if (r < 0)
-		return r;
+	buf_addf(ret, "{\"mode\": \"%s\", \"no_new_privs\": %s, \"capabilities\": [",
+		 words[now.mode], now.no_new_privs ? "true" : "false");
 	r = capabilities_print(ret);
 	if (r < 0)
 		return r;
-	r = buf_addf(ret, "], \"landlock\": %d, \"seccomp\": %s", now.landlock,
-		     now.system_calls ? "true" : "false");
-	if (r < 0)
-		return r;
+	buf_addf(ret, "], \"landlock\": %d, \"seccomp\": %s", now.landlock,
+		 now.system_calls ? "true" : "false");
 	if (*now.missing) {
-		r = buf_addf(ret, ", \"missing\": \"");
-		for (const char *c = now.missing; *c && r >= 0; c++)
-			r = buf_add_byte(ret, (uint8_t)(*c == '"' || *c == '\\' ? '\'' : *c));
-		if (r < 0)
-			return r;
-		r = buf_add_byte(ret, '"');
+		buf_addf(ret, ", \"missing\": \"");
+		for (const char *c = now.missing; *c; c++)
+			buf_add_byte(ret, (uint8_t)(*c == '"' || *c == '\\' ? '\'' : *c));
+		buf_add_byte(ret, '"');
 	}
-	return r < 0 ? r : buf_add_byte(ret, '}');
+	buf_add_byte(ret, '}');
+	return buf_failed(ret);
 }

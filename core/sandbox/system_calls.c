@@ -96,91 +96,61 @@ static int allow(scmp_filter_ctx f, const char *name)
 	return r == -EDOM ? 0 : r;
 }
 
-/* Allow a call if one argument has a certain value. */
-static int allow_if(scmp_filter_ctx f, int number, struct scmp_arg_cmp argument)
-{
-	return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 1, argument);
-}
-
-static int allow_network(scmp_filter_ctx f)
-{
-	static const int families[] = { AF_INET, AF_INET6, AF_NETLINK };
-	int r = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(for_network) && r >= 0; i++)
-		r = allow(f, for_network[i]);
-	for (size_t i = 0; i < ARRAY_LEN(families) && r >= 0; i++)
-		r = allow_if(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, (unsigned)families[i]));
-	if (r < 0)
-		return r;
-	/* The resolver tries a caching daemon first, and works without it. */
-	r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-			     SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
-	if (r < 0)
-		return r;
-	return allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO));
-}
-
+/*
+ * Allow calls of which one argument has a certain value. The filter cannot check flags of clone3(),
+ * so the C library falls back to clone(). The resolver of a network tries a caching daemon first,
+ * and works without it.
+ */
 static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 {
-	static const unsigned long ioctls[] = { FUSE_DEV_IOC_CLONE, FIONREAD, TCGETS, TIOCGWINSZ };
-	static const int prctls[] = { PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ };
-	int r = 0;
+	const scmp_datum_t low = 0xffffffff, broker = (scmp_datum_t)rules->broker;
+	bool network = rules->uses_network, has_broker = !network && rules->broker >= 0;
+	const struct {
+		bool wanted;
+		int number;
+		struct scmp_arg_cmp argument;
+	} parts[] = {
+		{ true, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, low, FUSE_DEV_IOC_CLONE) },
+		{ true, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, low, FIONREAD) },
+		{ true, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, low, TCGETS) },
+		{ true, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, low, TIOCGWINSZ) },
+		{ true, SCMP_SYS(prctl), SCMP_A0(SCMP_CMP_MASKED_EQ, low, PR_SET_NAME) },
+		{ true, SCMP_SYS(prctl), SCMP_A0(SCMP_CMP_MASKED_EQ, low, PR_GET_NAME) },
+		{ true, SCMP_SYS(prctl), SCMP_A0(SCMP_CMP_MASKED_EQ, low, PR_SET_VMA) },
+		{ true, SCMP_SYS(prctl), SCMP_A0(SCMP_CMP_MASKED_EQ, low, PR_CAPBSET_READ) },
+		{ true, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) },
+		{ true, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) },
+		/* Threads, but not processes. */
+		{ true, SCMP_SYS(clone),
+		  SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER, CLONE_THREAD) },
+		{ true, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()) },
+		/* Check whether the process that left a file still exists; sends no signal. */
+		{ rules->writes_everywhere, SCMP_SYS(kill), SCMP_A1(SCMP_CMP_EQ, 0) },
+		/* Only the processors of the calling thread, and only its own limits. */
+		{ true, SCMP_SYS(sched_setaffinity), SCMP_A0(SCMP_CMP_EQ, 0) },
+		{ true, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0) },
+		{ network, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET) },
+		{ network, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET6) },
+		{ network, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_NETLINK) },
+		{ network, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, low, FIONBIO) },
+		/*
+		 * On existing sockets: to syslog if it is connected, and files to and from the
+		 * broker.
+		 */
+		{ !network, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0) },
+		{ has_broker, SCMP_SYS(sendmsg), SCMP_A0(SCMP_CMP_EQ, broker) },
+		{ has_broker, SCMP_SYS(recvmsg), SCMP_A0(SCMP_CMP_EQ, broker) },
+	};
+	int r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 
-	for (size_t i = 0; i < ARRAY_LEN(ioctls) && r >= 0; i++)
-		r = allow_if(f, SCMP_SYS(ioctl),
-			     SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, ioctls[i]));
-	for (size_t i = 0; i < ARRAY_LEN(prctls) && r >= 0; i++)
-		r = allow_if(f, SCMP_SYS(prctl),
-			     SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffff, (unsigned)prctls[i]));
-	if (r < 0)
+	for (size_t i = 0; i < ARRAY_LEN(parts) && r >= 0; i++)
+		if (parts[i].wanted)
+			r = seccomp_rule_add(f, SCMP_ACT_ALLOW, parts[i].number, 1,
+					     parts[i].argument);
+	if (r < 0 || !network)
 		return r;
-	r = allow_if(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	if (r < 0)
-		return r;
-	r = allow_if(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	if (r < 0)
-		return r;
-	/*
-	 * Threads, but not processes. The filter cannot check flags of clone3(), so the C library
-	 * falls back to clone().
-	 */
-	r = allow_if(f, SCMP_SYS(clone),
-		     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER, CLONE_THREAD));
-	if (r < 0)
-		return r;
-	r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-	if (r < 0)
-		return r;
-	r = allow_if(f, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()));
-	if (r < 0)
-		return r;
-	/* Check whether the process that left a file still exists; this sends no signal. */
-	if (rules->writes_everywhere)
-		r = allow_if(f, SCMP_SYS(kill), SCMP_A1(SCMP_CMP_EQ, 0));
-	if (r < 0)
-		return r;
-	/* Only the processors of the calling thread. */
-	r = allow_if(f, SCMP_SYS(sched_setaffinity), SCMP_A0(SCMP_CMP_EQ, 0));
-	if (r < 0)
-		return r;
-	/* Only its own limits. */
-	r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
-	if (r < 0)
-		return r;
-	if (rules->uses_network)
-		return allow_network(f);
-	/* On existing sockets: to syslog if it is connected, and files to and from the broker. */
-	r = allow_if(f, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0));
-	if (r < 0)
-		return r;
-	if (rules->broker >= 0)
-		r = allow_if(f, SCMP_SYS(sendmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
-	if (r < 0)
-		return r;
-	if (rules->broker >= 0)
-		r = allow_if(f, SCMP_SYS(recvmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
-	return r;
+	return seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+				SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
 }
 
 /* Runs between the system call and the next instruction, so it uses only atomics and semaphores. */
@@ -208,6 +178,8 @@ static int enter_filter(scmp_filter_ctx f, const struct sandbox_rules *rules)
 		r = allow(f, allowed[i]);
 	for (size_t i = 0; i < ARRAY_LEN(for_rings) && r >= 0 && rules->makes_rings; i++)
 		r = allow(f, for_rings[i]);
+	for (size_t i = 0; i < ARRAY_LEN(for_network) && r >= 0 && rules->uses_network; i++)
+		r = allow(f, for_network[i]);
 	if (r < 0)
 		return r;
 	r = allow_parts(f, rules);
