@@ -55,29 +55,23 @@ static bool takes(const struct leaf_type *t, struct span typestr)
 	return t->takes && t->takes(t, typestr);
 }
 
-/* The type, added or built-in, that takes a type string. */
-static const struct leaf_type *type_of_typestr(struct span typestr)
+const struct leaf_type *leaf_type_of(const struct tree_node *leaf)
 {
 	const struct leaf_type *builtin = NULL;
 
-	for (size_t i = 0; leaf_types[i] && !builtin && !no_builtin; i++)
-		if (takes(leaf_types[i], typestr))
-			builtin = leaf_types[i];
-	if (builtin && !may_override)
-		return builtin;
-	for (size_t i = n_added; i > 0; i--)
-		if (takes(added[i - 1], typestr))
-			return added[i - 1];
-	return builtin;
-}
-
-const struct leaf_type *leaf_type_of(const struct tree_node *leaf)
-{
 	/* The place of the value counts more than the type string in the document. */
 	for (size_t i = 0; leaf_types[i]; i++)
 		if (leaf_types[i]->recorded && leaf_types[i]->recorded(leaf))
 			return leaf_types[i];
-	return type_of_typestr(leaf->value_type);
+	for (size_t i = 0; leaf_types[i] && !builtin && !no_builtin; i++)
+		if (takes(leaf_types[i], leaf->value_type))
+			builtin = leaf_types[i];
+	if (builtin && !may_override)
+		return builtin;
+	for (size_t i = n_added; i > 0; i--)
+		if (takes(added[i - 1], leaf->value_type))
+			return added[i - 1];
+	return builtin;
 }
 
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf)
@@ -155,7 +149,7 @@ static int classify(const struct leaf_type *t, struct leaf_input *f, struct leaf
 	return t->classify ? t->classify(t, f, ret) : 0;
 }
 
-static int classify_any(struct leaf_input *f, struct leaf_desc *ret)
+int leaf_classify(struct leaf_input *f, struct leaf_desc *ret)
 {
 	int r = 0;
 
@@ -163,13 +157,6 @@ static int classify_any(struct leaf_input *f, struct leaf_desc *ret)
 		r = classify(added[i - 1], f, ret);
 	for (size_t i = 0; leaf_types[i] && r == 0; i++)
 		r = classify(leaf_types[i], f, ret);
-	return r;
-}
-
-int leaf_classify(struct leaf_input *f, struct leaf_desc *ret)
-{
-	int r = classify_any(f, ret);
-
 	if (r != -EINVAL || f->strict || !f->has_text)
 		return r;
 	err_clear();
@@ -179,13 +166,11 @@ int leaf_classify(struct leaf_input *f, struct leaf_desc *ret)
 
 int leaf_extensions(struct buf *ret)
 {
-	int r = 0;
-
-	for (size_t i = 0; leaf_types[i] && r >= 0; i++)
-		r = buf_addf(ret, "%s%s", i ? ", " : "", name_ext_text(leaf_types[i]->ext));
-	for (size_t i = 0; i < n_added && r >= 0; i++)
-		r = buf_addf(ret, ", %s", name_ext_text(added[i]->ext));
-	return r;
+	for (size_t i = 0; leaf_types[i]; i++)
+		buf_addf(ret, "%s%s", i ? ", " : "", name_ext_text(leaf_types[i]->ext));
+	for (size_t i = 0; i < n_added; i++)
+		buf_addf(ret, ", %s", name_ext_text(added[i]->ext));
+	return buf_failed(ret);
 }
 
 int leaf_type_number(const struct leaf_type *t)

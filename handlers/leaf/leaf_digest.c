@@ -27,23 +27,23 @@ static int hash_array(struct zarr *z, struct sha256 *s)
 {
 	auto_free uint8_t *piece = malloc(PIECE);
 	struct zarr_view v;
-	int r = piece ? 0 : fail(-ENOMEM, "cannot compute a SHA-256: not enough memory");
 
+	if (!piece)
+		return fail(-ENOMEM, "cannot compute a SHA-256: not enough memory");
 	zarr_view_whole(&z->meta, &v);
-	for (uint64_t at = 0; at < v.bytes && r >= 0;) {
+	for (uint64_t at = 0, next; at < v.bytes; at = next) {
 		size_t n = (size_t)MIN((uint64_t)PIECE, v.bytes - at);
-		uint64_t next = at + n;
+		int r;
 
-		if (next < v.bytes)
-			zarr_prefetch(z, &v, next, MIN((uint64_t)AHEAD, v.bytes - next), NULL);
+		next = at + n;
+		zarr_prefetch(z, &v, next, AHEAD, NULL);
 		r = zarr_read_into(z, &v, at, n, piece);
 		if (r < 0)
-			break;
+			return r;
 		sha256_add(s, span_of(piece, n));
 		zarr_drop_behind(z, &v, at, next);
-		at = next;
 	}
-	return r;
+	return 0;
 }
 
 int leaf_digest(const struct value *v, uint8_t ret[DIGEST_BYTES])

@@ -42,10 +42,11 @@ static int scalar_open(const struct leaf_type *t, struct item *item, const struc
 			    ret->array->meta.rank);
 }
 
-static bool is_number_word(struct span s)
+static bool is_number_word(const struct json *j)
 {
-	return span_eq(s, span_str("NaN")) || span_eq(s, span_str("Infinity")) ||
-	       span_eq(s, span_str("-Infinity"));
+	double d;
+
+	return j->kind == JSON_STRING && dtype_value_number(j, &d);
 }
 
 /* The dtype that Orbax gives a Python value. */
@@ -61,7 +62,7 @@ static enum dtype natural_dtype(const struct json *j)
 	case JSON_FLOAT:
 		return DTYPE_FLOAT64;
 	case JSON_STRING:
-		return is_number_word(j->s) ? DTYPE_FLOAT64 : DTYPE_UNKNOWN;
+		return is_number_word(j) ? DTYPE_FLOAT64 : DTYPE_UNKNOWN;
 	case JSON_ARRAY:
 		return j->n == 2 ? DTYPE_COMPLEX128 : DTYPE_UNKNOWN;
 	default:
@@ -80,15 +81,6 @@ static bool is_beyond(const struct json *j)
 	for (size_t i = 0; j->kind == JSON_ARRAY && i < j->n; i++)
 		is |= j->items[i].kind == JSON_FLOAT && j->items[i].is_beyond;
 	return is;
-}
-
-static int refuse_beyond(struct span text)
-{
-	const uint8_t *end = memchr(text.p, '\n', text.n);
-
-	text.n = MIN(end ? (size_t)(end - text.p) : text.n, (size_t)100);
-	return fail(-EINVAL, "'%.*s' exceeds the range of 64-bit integers and of float64",
-		    SPAN_ARG(text));
 }
 
 static int leaf_scalar_take_number(struct leaf_input *f, const struct json *j,
@@ -124,16 +116,21 @@ static int leaf_scalar_take_number(struct leaf_input *f, const struct json *j,
 static int scalar_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	const struct json *j = NULL;
+	const uint8_t *end;
 	struct span text;
 	int r = f->ext == NAME_EXT_JSON ? leaf_input_json(f, &j) : 0;
 
-	if (r < 0 || !j || j->kind == JSON_NULL ||
-	    (j->kind == JSON_STRING && !is_number_word(j->s)))
+	if (r < 0 || !j || j->kind == JSON_NULL || (j->kind == JSON_STRING && !is_number_word(j)))
 		return r;
 	if (!is_beyond(j))
 		return leaf_scalar_take_number(f, j, ret);
 	r = leaf_input_text(f, &text);
-	return r < 0 ? r : refuse_beyond(text);
+	if (r < 0)
+		return r;
+	end = memchr(text.p, '\n', text.n);
+	text.n = MIN(end ? (size_t)(end - text.p) : text.n, (size_t)100);
+	return fail(-EINVAL, "'%.*s' exceeds the range of 64-bit integers and of float64",
+		    SPAN_ARG(text));
 }
 
 static int scalar_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to)
