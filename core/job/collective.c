@@ -105,27 +105,6 @@ int collective_parse_active(const char *text, int size, bool *active, int rank)
 	return has;
 }
 
-static int set_ranks(struct collective *j, const struct collective_opts *opts)
-{
-	int r = 0;
-
-	if (opts->active)
-		r = collective_parse_active(opts->active, j->peers->size, j->active, -1);
-	else
-		memset(j->active, true, (size_t)j->peers->size * sizeof(*j->active));
-	if (r < 0)
-		return r;
-	j->primary = opts->primary;
-	for (int i = j->peers->size - 1; i >= 0; i--) {
-		j->n_active += j->active[i];
-		if (opts->primary < 0 && j->active[i])
-			j->primary = i;
-	}
-	if (j->primary < 0 || j->primary >= j->peers->size || !j->active[j->primary])
-		return fail(-EINVAL, "primary=%d is not an active rank", opts->primary);
-	return 0;
-}
-
 /* The id of the agreement of an attempt, the same on all ranks. */
 static uint64_t agreement_id(uint64_t epoch, unsigned attempt)
 {
@@ -196,16 +175,6 @@ static struct record *record_new(struct collective *j, const char *name)
 	return rec;
 }
 
-/* Make the draft's directory, or claim its place, without the lock: a server may take long. */
-static int record_begin(struct collective *j, struct record *rec, const char *final, unsigned mode)
-{
-	int r = j->place ? j->place->claim(j->place_arg, final, &rec->place, &rec->shown) :
-			   draft_dir_begin(j->source, rec->name, final, mode, true, &rec->dir);
-
-	rec->init_ns = rec->dir ? rec->dir->init_ns : clock_real_ns();
-	return r;
-}
-
 static bool has_members(const struct collective *j, const struct record *rec)
 {
 	for (int i = 0; i < j->peers->size; i++)
@@ -236,7 +205,10 @@ static int begin_draft(struct collective *j, int rank, const char *name, const c
 	rec->busy = true;
 	rec->member[rank] = 1;
 	pthread_mutex_unlock(&j->lock);
-	r = record_begin(j, rec, final, mode);
+	/* A server may take long. */
+	r = j->place ? j->place->claim(j->place_arg, final, &rec->place, &rec->shown) :
+		       draft_dir_begin(j->source, rec->name, final, mode, true, &rec->dir);
+	rec->init_ns = rec->dir ? rec->dir->init_ns : clock_real_ns();
 	pthread_mutex_lock(&j->lock);
 	rec->busy = false;
 	/* The rank may have given up waiting for it. */
@@ -258,39 +230,25 @@ static int begin_draft(struct collective *j, int rank, const char *name, const c
 static int admit(struct collective *j, int rank, const char *name, const char *final, unsigned mode,
 		 struct buf *ret)
 {
-	struct record *rec;
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
+	struct record *rec = find_name(j, name);
+	int r = 0;
 
-	rec = find_name(j, name);
 	if (!j->active[rank])
-		r = fail(-EROFS, "rank %d is not active", rank);
-	else if (rec && rec->busy)
-		r = fail(-EAGAIN, "draft '%s' is being begun or removed", name);
-	else if (rec)
+		return fail(-EROFS, "rank %d is not active", rank);
+	if (rec && rec->busy)
+		return fail(-EAGAIN, "draft '%s' is being begun or removed", name);
+	if (rec)
 		rec->member[rank]++;
 	else
 		r = begin_draft(j, rank, name, final, mode, &rec);
-	if (r >= 0) {
-		r = wire_put_u64le(ret, rec->epoch);
-		r |= wire_put_u32le(ret, rec->decided);
-		r |= wire_put_u64le(ret, (uint64_t)rec->init_ns);
-		r |= rec->dir ? buf_add_str(ret, rec->dir->name) :
-				buf_add_span(ret, buf_span(&rec->shown));
-	}
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, rec->epoch);
+	r |= wire_put_u32le(ret, rec->decided);
+	r |= wire_put_u64le(ret, (uint64_t)rec->init_ns);
+	r |= rec->dir ? buf_add_str(ret, rec->dir->name) : buf_add_span(ret, buf_span(&rec->shown));
 	return r;
-}
-
-static void end_draft(struct collective *j, struct record *rec)
-{
-	agree_forget(j->peers, agreement_id(rec->epoch, 0), agreement_id(rec->epoch, ATTEMPT_MAX));
-	if (rec->dir && rec->aborted && !rec->ended &&
-	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
-		log_warn("the aborted draft '%s' could not be removed: %s", rec->dir->name,
-			 err_text(-EIO));
-	if (rec->place)
-		j->place->release(j->place_arg, rec->place);
-	rec->place = NULL;
 }
 
 /* name: of the draft when the rank has no epoch, since the answer to its request did not come in
@@ -298,24 +256,30 @@ static void end_draft(struct collective *j, struct record *rec)
 static void dismiss(struct collective *j, int rank, uint64_t epoch, const char *name, bool aborted)
 {
 	struct record *rec;
-	bool ends;
+	bool ends = false;
 
 	pthread_mutex_lock(&j->lock);
 	rec = epoch ? find_record(j, epoch) : find_name(j, name);
-	if (!rec || !rec->member[rank]) {
-		pthread_mutex_unlock(&j->lock);
-		return;
+	if (rec && rec->member[rank]) {
+		/* A request to join may be served before an earlier one to leave. */
+		rec->member[rank]--;
+		/* The draft is removed only if the last rank to leave aborts it. */
+		rec->aborted = aborted;
+		ends = !rec->busy && !has_members(j, rec);
+		rec->busy |= ends;
 	}
-	/* A request to join may be served before an earlier one to leave. */
-	rec->member[rank]--;
-	/* The draft is removed only if the last rank to leave aborts it. */
-	rec->aborted = aborted;
-	ends = !rec->busy && !has_members(j, rec);
-	rec->busy |= ends;
 	pthread_mutex_unlock(&j->lock);
 	if (!ends)
 		return;
-	end_draft(j, rec);
+	agree_forget(j->peers, agreement_id(rec->epoch, 0), agreement_id(rec->epoch, ATTEMPT_MAX));
+	if (rec->dir && rec->aborted && !rec->ended &&
+	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
+		log_warn("the aborted draft '%s' could not be removed: %s", rec->dir->name,
+			 err_text(-EIO));
+	/* Until its place is free, the record stays, so that nobody begins it anew. */
+	if (rec->place)
+		j->place->release(j->place_arg, rec->place);
+	rec->place = NULL;
 	pthread_mutex_lock(&j->lock);
 	unlink_record(j, rec);
 	pthread_mutex_unlock(&j->lock);
@@ -478,9 +442,21 @@ int collective_new(const struct collective_opts *opts, peers_serve_fn *other, vo
 	j->active = calloc((size_t)j->peers->size, sizeof(*j->active));
 	if (!j->active)
 		return fail(-ENOMEM, "cannot join the job");
-	r = set_ranks(j, opts);
-	if (r < 0)
-		return r;
+	if (opts->active) {
+		r = collective_parse_active(opts->active, j->peers->size, j->active, -1);
+		if (r < 0)
+			return r;
+	} else {
+		memset(j->active, true, (size_t)j->peers->size * sizeof(*j->active));
+	}
+	j->primary = opts->primary;
+	for (int i = j->peers->size - 1; i >= 0; i--) {
+		j->n_active += j->active[i];
+		if (opts->primary < 0 && j->active[i])
+			j->primary = i;
+	}
+	if (j->primary < 0 || j->primary >= j->peers->size || !j->active[j->primary])
+		return fail(-EINVAL, "primary=%d is not an active rank", opts->primary);
 	r = peers_serve(j->peers, SERVE_THREADS, record_serve, j);
 	if (r < 0)
 		return r;
@@ -504,31 +480,16 @@ void collective_free(struct collective *j)
 
 void *collective_place(struct collective *j, const struct collective_member *m)
 {
-	const struct record *rec;
-	void *place;
 	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
+	const struct record *rec = find_record(j, m->epoch);
 
-	rec = find_record(j, m->epoch);
-	place = rec ? rec->place : NULL;
-	return place;
+	return rec ? rec->place : NULL;
 }
 
 void collective_interrupt(struct collective *j)
 {
 	if (j)
 		peers_interrupt(j->peers);
-}
-
-/* The answer that says that an error is not the last word: u32 -code, note. */
-static void answer_undecided(const struct agreement *a, const struct err_note *result)
-{
-	auto_buf bytes = { 0 };
-
-	/* Ranks that get no answer look for the step themselves. */
-	if (wire_put_u32le(&bytes, (uint32_t)-result->code) < 0 ||
-	    buf_add_str(&bytes, result->text) < 0)
-		return;
-	agree_answer(a, -1, COLLECTIVE_UNDECIDED, buf_span(&bytes));
 }
 
 int collective_undecided(struct span bytes)
@@ -546,6 +507,7 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 {
 	const struct agreement a = collective_attempt(j, m, 0);
 	struct err_note result = { 0 };
+	auto_buf error = { 0 };
 	struct record *rec;
 
 	if (r < 0)
@@ -560,10 +522,15 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 	}
 	pthread_mutex_unlock(&j->lock);
 	agree_forget(j->peers, agreement_id(m->epoch, 0), a.id);
-	if (undecided)
-		answer_undecided(&a, &result);
-	else
+	/*
+	 * The answer that says that an error is not the last word: u32 -code, note. Ranks that get
+	 * no answer look for the step themselves.
+	 */
+	if (!undecided)
 		agree_answer(&a, -1, MIN(r, 0), span_of(NULL, 0));
+	else if (wire_put_u32le(&error, (uint32_t)-result.code) >= 0 &&
+		 buf_add_str(&error, result.text) >= 0)
+		agree_answer(&a, -1, COLLECTIVE_UNDECIDED, buf_span(&error));
 	if (r < 0)
 		err_restore(&result);
 }

@@ -136,14 +136,6 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	buf_release(body);
 }
 
-/* Called with the lock held. Returns false at the deadline. */
-static bool wait_until(struct peers *p, int64_t deadline)
-{
-	const struct timespec t = clock_timespec(deadline);
-
-	return pthread_cond_timedwait(&p->changed, &p->lock, &t) != ETIMEDOUT;
-}
-
 /* Called with the lock held. */
 static struct peers_msg *peers_find(struct peers *p, enum peers_kind kind, uint64_t id, int from)
 {
@@ -164,12 +156,13 @@ static struct peers_msg *peers_find(struct peers *p, enum peers_kind kind, uint6
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret)
 {
+	const struct timespec until = clock_timespec(deadline);
 	struct peers_msg *m;
 	bool in_time = true, interrupted;
 
 	pthread_mutex_lock(&p->lock);
 	while (!(m = peers_find(p, kind, id, from)) && in_time && !p->interrupted)
-		in_time = wait_until(p, deadline);
+		in_time = pthread_cond_timedwait(&p->changed, &p->lock, &until) != ETIMEDOUT;
 	interrupted = p->interrupted;
 	pthread_mutex_unlock(&p->lock);
 	if (!m && interrupted)
@@ -378,15 +371,6 @@ int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, str
 	return peers_wait_for(p, kind, id, from, GIVE_UP_AFTER, ret);
 }
 
-/* The reason to end the job without a rank that has not reported that it is done, or NULL. */
-static const char *why_not(struct peers *p, int rank, struct peers_silence *silence)
-{
-	if (peers_is_gone(p, rank))
-		return "has ended";
-	return peers_silent_for(p, rank, LOOK_EVERY, silence) > GIVE_UP_AT_END ? "does not answer" :
-										 NULL;
-}
-
 /*
  * Rank 0 waits for all ranks, except those that have ended or are silent for long; returns false if
  * there was one.
@@ -411,14 +395,18 @@ static bool wait_for_all(struct peers *p)
 		if (ping)
 			pinged = clock_ns();
 		for (int i = 1; i < p->size; i++) {
-			const char *why = gone[i] ? NULL : why_not(p, i, &silence[i]);
+			bool ended = !gone[i] && peers_is_gone(p, i);
 
-			if (why) {
-				log_warn("rank %d %s: the job ends without it", i, why);
+			if (gone[i])
+				continue;
+			if (ended ||
+			    peers_silent_for(p, i, LOOK_EVERY, &silence[i]) > GIVE_UP_AT_END) {
+				log_warn("rank %d %s: the job ends without it", i,
+					 ended ? "has ended" : "does not answer");
 				gone[i] = true;
 				clean = false;
 				left--;
-			} else if (ping && !gone[i]) {
+			} else if (ping) {
 				peers_ping(p, i);
 			}
 		}
@@ -427,22 +415,11 @@ static bool wait_for_all(struct peers *p)
 	return clean;
 }
 
-static bool peers_wait_for_end(struct peers *p)
-{
-	auto_of(peers_msg) struct peers_msg *m = NULL;
-	int r = peers_wait_for(p, PEERS_END, 0, 0, GIVE_UP_AT_END, &m);
-
-	if (r < 0) {
-		log_warn("this rank ends without the others: %s", err_text(r));
-		err_clear();
-		return false;
-	}
-	return m->head.code == 0;
-}
-
 void peers_close(struct peers *p)
 {
+	auto_of(peers_msg) struct peers_msg *m = NULL;
 	bool clean = true;
+	int r;
 
 	if (!p)
 		return;
@@ -460,7 +437,12 @@ void peers_close(struct peers *p)
 				   span_of(NULL, 0));
 	} else if (p->size > 1) {
 		peers_send(p, 0, &(struct peers_head){ .kind = PEERS_BYE }, span_of(NULL, 0));
-		clean = peers_wait_for_end(p);
+		r = peers_wait_for(p, PEERS_END, 0, 0, GIVE_UP_AT_END, &m);
+		clean = r >= 0 && m->head.code == 0;
+		if (r < 0) {
+			log_warn("this rank ends without the others: %s", err_text(r));
+			err_clear();
+		}
 	}
 	p->ops->free(p, clean);
 }

@@ -354,26 +354,9 @@ static bool mpi_is_gone(struct peers *p, int rank)
 	       (began != its->began || strchr("ZX", state));
 }
 
-/*
- * A collective of MPI can be used here, since MPI_Init_thread() would not have ended with a dead
- * rank either.
- */
-static int exchange_identities(struct mpi *m)
-{
-	struct identity mine;
-
-	mpi_identify(&mine);
-	m->who = calloc((size_t)m->size, sizeof(*m->who));
-	if (!m->who)
-		return -ENOMEM;
-	return MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, m->who, sizeof(mine), MPI_BYTE,
-			     m->comm) == MPI_SUCCESS ?
-		       1 :
-		       -EIO;
-}
-
 static int mpi_begin(struct mpi *m)
 {
+	struct identity mine;
 	int provided = 0, r = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 
 	if (r != MPI_SUCCESS)
@@ -386,7 +369,16 @@ static int mpi_begin(struct mpi *m)
 		MPI_Comm_set_name(m->comm, m->name);
 	MPI_Comm_rank(m->comm, &m->rank);
 	MPI_Comm_size(m->comm, &m->size);
-	return exchange_identities(m);
+	mpi_identify(&mine);
+	m->who = calloc((size_t)m->size, sizeof(*m->who));
+	if (!m->who)
+		return -ENOMEM;
+	/*
+	 * A collective of MPI can be used here, since MPI_Init_thread() would not have ended with a
+	 * dead rank either.
+	 */
+	r = MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, m->who, sizeof(mine), MPI_BYTE, m->comm);
+	return r == MPI_SUCCESS ? 1 : -EIO;
 }
 
 static void *mpi_run(void *arg)
@@ -423,14 +415,6 @@ static void *mpi_run(void *arg)
 
 /* ---- opening and closing ---- */
 
-static int any_gone(struct mpi *m)
-{
-	for (int i = 0; i < m->size; i++)
-		if (i != m->rank && mpi_is_gone(&m->base, i))
-			return i;
-	return -1;
-}
-
 /*
  * Waits for the end of the thread. Returns false when MPI_Finalize was abandoned: it waits for all
  * ranks, but a rank that was killed after reporting that it is done never calls it.
@@ -453,7 +437,9 @@ static bool wait_for_thread(struct mpi *m)
 		if (ended)
 			return true;
 		/* Ranks that completed MPI_Finalize may end a moment before this one. */
-		gone = any_gone(m);
+		gone = -1;
+		for (int i = 0; i < m->size && gone < 0; i++)
+			gone = i != m->rank && mpi_is_gone(&m->base, i) ? i : -1;
 		if (gone < 0)
 			gone_since = 0;
 		else if (!gone_since)
@@ -510,23 +496,6 @@ bool peers_mpi_is_there(void)
 	return true;
 }
 
-static int mpi_start_thread(struct mpi *m)
-{
-	/* The thread blocks all signals, and so do the threads that MPI makes. */
-	int r = thread_start(&m->thread, "mpi", mpi_run, m);
-
-	if (r < 0)
-		return fail(r, "cannot make a thread for MPI");
-	pthread_mutex_lock(&m->lock);
-	while (!m->start)
-		pthread_cond_wait(&m->started, &m->lock);
-	r = m->start;
-	pthread_mutex_unlock(&m->lock);
-	if (r < 0)
-		pthread_join(m->thread, NULL);
-	return r < 0 ? fail(r, "cannot start MPI: is this run by mpirun?") : 0;
-}
-
 int peers_mpi_open(const char *name, struct peers **ret)
 {
 	struct mpi *m = calloc(1, sizeof(*m));
@@ -541,14 +510,27 @@ int peers_mpi_open(const char *name, struct peers **ret)
 	clock_cond_init(&m->drained);
 	clock_cond_init(&m->ended);
 	pthread_cond_init(&m->started, NULL);
-	r = mpi_start_thread(m);
-	if (r >= 0)
-		r = peers_init(&m->base, &mpi_ops, m->rank, m->size);
+	/*
+	 * The thread blocks all signals, and so do the threads that MPI makes. After MPI was
+	 * initialized, the process must end with it, so nothing is freed here.
+	 */
+	r = thread_start(&m->thread, "mpi", mpi_run, m);
+	if (r < 0)
+		return fail(r, "cannot make a thread for MPI");
+	pthread_mutex_lock(&m->lock);
+	while (!m->start)
+		pthread_cond_wait(&m->started, &m->lock);
+	r = m->start;
+	pthread_mutex_unlock(&m->lock);
+	if (r < 0) {
+		pthread_join(m->thread, NULL);
+		return fail(r, "cannot start MPI: is this run by mpirun?");
+	}
+	r = peers_init(&m->base, &mpi_ops, m->rank, m->size);
 	pthread_mutex_lock(&m->lock);
 	m->start = 2;
 	pthread_cond_broadcast(&m->started);
 	pthread_mutex_unlock(&m->lock);
-	/* After MPI was initialized, the process must end with it, so nothing is freed here. */
 	if (r < 0)
 		return r;
 	*ret = &m->base;

@@ -46,29 +46,20 @@ struct broadcast {
 
 /* ---- the rank that reads ---- */
 
-static int fit_mesh(const char *text, unsigned size, unsigned *axis, unsigned *ret_n)
-{
-	unsigned product = 1;
-	int r = job_mesh_parse(text, axis, ret_n);
-
-	for (unsigned i = 0; r >= 0 && i < *ret_n; i++)
-		product *= axis[i];
-	if (r < 0)
-		return r;
-	if (product != size)
-		return fail(-EINVAL, "mesh=%s has %u %s, and the job %u %s", text, product,
-			    noun(product, "place", "places"), size, noun(size, "rank", "ranks"));
-	return r;
-}
-
 /* Find the ranks whose position on the replica axis is that of the primary replica. */
 static int find_readers(struct broadcast *b, const struct options *o)
 {
-	unsigned axis[LIMIT_RANK] = { (unsigned)b->peers->size }, n = 1, behind = 1;
-	int r = o->mesh ? fit_mesh(o->mesh, (unsigned)b->peers->size, axis, &n) : 0;
+	unsigned size = (unsigned)b->peers->size;
+	unsigned axis[LIMIT_RANK] = { size }, n = 1, behind = 1, product = 1;
+	int r = o->mesh ? job_mesh_parse(o->mesh, axis, &n) : 0;
 
 	if (r < 0)
 		return r;
+	for (unsigned i = 0; i < n; i++)
+		product *= axis[i];
+	if (product != size)
+		return fail(-EINVAL, "mesh=%s has %u %s, and the job %u %s", o->mesh, product,
+			    noun(product, "place", "places"), size, noun(size, "rank", "ranks"));
 	if (o->replica_axis_index >= n || o->primary_replica_id >= axis[o->replica_axis_index])
 		return fail(
 			-EINVAL,
@@ -78,7 +69,7 @@ static int find_readers(struct broadcast *b, const struct options *o)
 			(unsigned long long)o->primary_replica_id);
 	for (unsigned i = n; i > o->replica_axis_index + 1; i--)
 		behind *= axis[i - 1];
-	for (unsigned rank = 0; rank < (unsigned)b->peers->size; rank++)
+	for (unsigned rank = 0; rank < size; rank++)
 		if (rank / behind % axis[o->replica_axis_index] == o->primary_replica_id)
 			b->reader[b->n_readers++] = (int)rank;
 	return 0;
@@ -113,56 +104,37 @@ static bool broadcast_is_elsewhere(struct zarr_remote *rm, const struct zarr *z,
 	return !until || until < clock_ns();
 }
 
-static void leave_out(struct broadcast *b, int rank, int r)
+static int broadcast_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
+			   uint64_t off, size_t n, void *p)
 {
-	bool first;
-
-	pthread_mutex_lock(&b->lock);
-	first = b->out_until[rank] < clock_ns();
-	b->out_until[rank] = clock_ns() + LEFT_OUT;
-	pthread_mutex_unlock(&b->lock);
-	if (first)
-		log_warn("rank %d gives no chunks (%s): they are read here", rank, err_text(r));
-}
-
-static int ask_chunk(struct broadcast *b, const struct zarr *z, int rank, uint64_t number,
-		     uint64_t off, size_t n, struct buf *ret)
-{
-	auto_buf ask = { 0 };
+	struct broadcast *b = container_of(rm, struct broadcast, remote);
+	auto_buf ask = { 0 }, answer = { 0 };
+	bool first = false;
 	int r = wire_put_u64le(&ask, number);
 
 	r |= wire_put_u64le(&ask, off);
 	r |= wire_put_u32le(&ask, (uint32_t)n);
 	r |= buf_add_span(&ask, z->address);
-	if (r < 0)
-		return r;
-	r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask), clock_ns() + ANSWER_TIMEOUT,
-		       ret);
-	if (r < 0)
-		return r;
-	return ret->n == n ? 0 :
-			     fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank,
-				  ret->n, n);
-}
-
-static int broadcast_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
-			   uint64_t off, size_t n, void *p)
-{
-	struct broadcast *b = container_of(rm, struct broadcast, remote);
-	auto_buf answer = { 0 };
-	int r = ask_chunk(b, z, rank, number, off, n, &answer);
-
-	if (r < 0) {
-		/* This rank reads the chunk itself, and may meet the same error. */
-		if (r == -ETIMEDOUT || r == -ENOTCONN)
-			leave_out(b, rank, r);
-		atomic_fetch_add(&b->fallbacks, 1);
-		return r == -ENOMEM ? r : fail(-ENOTCONN, "rank %d gives no chunk", rank);
+	if (r >= 0)
+		r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask),
+			       clock_ns() + ANSWER_TIMEOUT, &answer);
+	if (r >= 0 && answer.n == n) {
+		memcpy(p, answer.p, n);
+		atomic_fetch_add(&b->received_bytes, n);
+		atomic_fetch_add(&b->received_pieces, 1);
+		return 0;
 	}
-	memcpy(p, answer.p, n);
-	atomic_fetch_add(&b->received_bytes, n);
-	atomic_fetch_add(&b->received_pieces, 1);
-	return 0;
+	/* This rank reads the chunk itself, and may meet the same error. */
+	if (r == -ETIMEDOUT || r == -ENOTCONN) {
+		pthread_mutex_lock(&b->lock);
+		first = b->out_until[rank] < clock_ns();
+		b->out_until[rank] = clock_ns() + LEFT_OUT;
+		pthread_mutex_unlock(&b->lock);
+	}
+	if (first)
+		log_warn("rank %d gives no chunks (%s): they are read here", rank, err_text(r));
+	atomic_fetch_add(&b->fallbacks, 1);
+	return r == -ENOMEM ? r : fail(-ENOTCONN, "rank %d gives no chunk", rank);
 }
 
 /* ---- answers ---- */

@@ -86,21 +86,6 @@ static int drop_replicas(struct collective_item *it)
 	return 0;
 }
 
-/* No directory above a file is itself a file. */
-static int job_files_check_above(const struct collective_item *it, const struct collective_file *f)
-{
-	struct span name = f->file->name;
-
-	for (size_t i = 0; i < name.n; i++) {
-		const struct collective_file *above =
-			name.p[i] == '/' ? job_files_find(it, span_of(name.p, i)) : NULL;
-
-		if (above && !above->file->is_dir)
-			return two_kinds(f, above);
-	}
-	return 0;
-}
-
 /* The name at the top of a tree is not that of a leaf or container, nor of a leaf's directory. */
 static int check_tree(const struct collective_item *it, struct span top, int rank)
 {
@@ -117,38 +102,30 @@ static int check_tree(const struct collective_item *it, struct span top, int ran
 			  0;
 }
 
-static int job_files_check_items(const struct collective_plan *jp, struct span top, int rank)
-{
-	for (size_t i = 0; i < jp->n_items; i++)
-		if (span_eq(span_str(jp->item[i].plan->name), top))
-			return fail(-EINVAL,
-				    "'%.*s' is a file beside the items on rank %d and an item on "
-				    "rank %d",
-				    SPAN_ARG(top), rank, jp->item[i].first_rank);
-	return 0;
-}
-
-static int job_files_check_name(const struct collective_plan *jp, const struct collective_item *it,
-				const struct collective_file *f)
-{
-	struct span top = path_first(f->file->name);
-	int r = job_files_check_above(it, f);
-
-	if (r < 0)
-		return r;
-	return it->plan->kind == PLAN_TREE   ? check_tree(it, top, f->rank) :
-	       it->plan->kind == PLAN_BESIDE ? job_files_check_items(jp, top, f->rank) :
-					       0;
-}
-
 static int job_files_check_names(const struct collective_plan *jp, struct collective_item *it)
 {
-	int r = it->n_files && it->plan->kind == PLAN_TREE ?
+	enum plan_item kind = it->plan->kind;
+	int r = it->n_files && kind == PLAN_TREE ?
 			tree_name(it->plan->tree, NAME_OURS_METADATA, leaf_ext, NULL) :
 			0;
 
-	for (size_t i = 0; i < it->n_files && r >= 0; i++)
-		r = job_files_check_name(jp, it, &it->file[i]);
+	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
+		const struct collective_file *f = &it->file[i], *above;
+		struct span name = f->file->name, top = path_first(name);
+
+		for (size_t k = 0; k < name.n; k++) {
+			above = name.p[k] == '/' ? job_files_find(it, span_of(name.p, k)) : NULL;
+			if (above && !above->file->is_dir)
+				return two_kinds(f, above);
+		}
+		r = kind == PLAN_TREE ? check_tree(it, top, f->rank) : 0;
+		for (size_t k = 0; k < jp->n_items && kind == PLAN_BESIDE; k++)
+			if (span_eq(span_str(jp->item[k].plan->name), top))
+				return fail(-EINVAL,
+					    "'%.*s' is a file beside the items on rank %d and an "
+					    "item on rank %d",
+					    SPAN_ARG(top), f->rank, jp->item[k].first_rank);
+	}
 	return r;
 }
 

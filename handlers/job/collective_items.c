@@ -58,28 +58,25 @@ static int job_items_clean_item(struct io_dir *dir, const char *name)
 	return err_except(r, -ENOENT);
 }
 
-/* Files beside the items that the ranks are about to write. */
-static int clean_beside(struct io_dir *dir, const struct collective_item *it)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
-		auto_free char *top = span_dup_str(path_first(it->file[i].file->name));
-
-		r = top ? io_remove_tree(dir, top) : -ENOMEM;
-	}
-	return r;
-}
-
 int collective_items_clean(struct collective_plan *jp)
 {
 	struct io_dir *dir = jp->draft->dir->dir;
 	int r = 0;
 
-	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
-		r = jp->item[i].plan->kind == PLAN_BESIDE ?
-			    clean_beside(dir, &jp->item[i]) :
-			    job_items_clean_item(dir, jp->item[i].plan->name);
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++) {
+		const struct collective_item *it = &jp->item[i];
+
+		if (it->plan->kind != PLAN_BESIDE) {
+			r = job_items_clean_item(dir, it->plan->name);
+			continue;
+		}
+		/* Files beside the items that the ranks are about to write. */
+		for (size_t k = 0; k < it->n_files && r >= 0; k++) {
+			auto_free char *top = span_dup_str(path_first(it->file[k].file->name));
+
+			r = top ? io_remove_tree(dir, top) : -ENOMEM;
+		}
+	}
 	return r;
 }
 
@@ -171,20 +168,6 @@ static int open_boxes(struct collective_plan *jp, size_t item, const struct coll
 	return r;
 }
 
-static int collective_write_joined(struct collective_plan *jp, struct collective_leaf *l,
-				   const struct box *box, struct zarr **part, size_t n,
-				   struct kv *kv)
-{
-	const struct array_type *t = &l->contributors->contribution->desc.array;
-	struct box_reader reader = {
-		.box = box, .n = n, .array = *t, .read = box_read_zarr, .arg = part
-	};
-
-	/* The grid is the one for an array that is not written in parts. */
-	array_default_chunk(t->rank, t->shape, t->shape, l->layout.item, false, l->layout.chunk);
-	return array_write(jp->draft->env, &l->layout, t, kv, boxes_read, &reader);
-}
-
 /* Join the parts of a leaf in a new leaf of the store. */
 static int join_leaf(struct collective_plan *jp, size_t item, struct collective_leaf *l,
 		     struct item_store *store, struct commit_leaf *ret)
@@ -192,14 +175,43 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 	auto_free struct box *box = NULL;
 	auto_free struct zarr **part = NULL;
 	size_t n = 0;
+	struct box_reader reader = { .array = l->contributors->contribution->desc.array,
+				     .read = box_read_zarr };
+	const struct array_type *t = &reader.array;
 	int r = item_store_leaf(store, &ret->kv);
 
 	ret->param = l->node->param;
 	r = r < 0 ? r : open_boxes(jp, item, l, &box, &part, &n);
-	r = r < 0 ? r : collective_write_joined(jp, l, box, part, n, ret->kv);
+	reader.box = box;
+	reader.n = n;
+	reader.arg = part;
+	/* The grid is the one for an array that is not written in parts. */
+	array_default_chunk(t->rank, t->shape, t->shape, l->layout.item, false, l->layout.chunk);
+	if (r >= 0)
+		r = array_write(jp->draft->env, &l->layout, t, ret->kv, boxes_read, &reader);
 	for (size_t i = 0; i < n; i++)
 		zarr_unref(part[i]);
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(ret->param)) : 0;
+}
+
+int collective_store_new(struct io_dir *dir, const char *path, const struct item_store_opts *opts,
+			 struct item_store **ret)
+{
+	auto_of(io_dir) struct io_dir *sub = NULL;
+	int r = io_remove_tree(dir, path);
+
+	if (r < 0)
+		return r;
+	r = io_dirop(dir, IO_MKDIR, path, NULL, opts->dir_mode);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(dir, path, &sub);
+	if (r < 0)
+		return r;
+	r = item_store_new(sub, opts, ret);
+	if (r >= 0)
+		take(sub);
+	return r;
 }
 
 /*
@@ -209,7 +221,7 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 static int open_joined(struct collective_plan *jp, size_t item, struct item_store **ret)
 {
 	const struct collective_item *it = &jp->item[item];
-	struct io_dir *top = jp->draft->dir->dir, *dir = NULL;
+	struct io_dir *top = jp->draft->dir->dir;
 	struct item_store_opts opts = {
 		.ocdbt = it->plan->opts.ocdbt,
 		.dir_mode = jp->draft->dir->mode,
@@ -221,23 +233,10 @@ static int open_joined(struct collective_plan *jp, size_t item, struct item_stor
 
 	if (r < 0)
 		return r;
-	path = opts.ocdbt ? str_fmt("%s%socdbt.process_joined", name, slash) :
+	path = opts.ocdbt ? str_fmt("%s%s" RANK_PREFIX "joined", name, slash) :
 			    str_fmt(".pytreefs-item-joined-%zu", item);
-	if (!path)
-		return fail(-ENOMEM, "cannot join parts of item '%s'", name);
-	r = io_remove_tree(top, path);
-	if (r < 0)
-		return r;
-	r = io_dirop(top, IO_MKDIR, path, NULL, opts.dir_mode);
-	if (r < 0)
-		return r;
-	r = io_dir_sub(top, path, &dir);
-	if (r < 0)
-		return r;
-	r = item_store_new(dir, &opts, ret);
-	if (r < 0)
-		io_dir_close(dir);
-	return r;
+	return path ? collective_store_new(top, path, &opts, ret) :
+		      fail(-ENOMEM, "cannot join parts of item '%s'", name);
 }
 
 static int join_item(struct collective_plan *jp, size_t item)
@@ -272,14 +271,6 @@ int collective_items_join(struct collective_plan *jp)
 }
 
 /* ---- files that no item refers to ---- */
-
-static bool job_items_is_item(const struct collective_plan *jp, const char *name)
-{
-	for (size_t i = 0; i < jp->n_items; i++)
-		if (!strcmp(jp->item[i].plan->name, name))
-			return true;
-	return false;
-}
 
 /* List databases in the directory of an item that this commit does not merge. */
 static int job_items_add_databases(struct collective_plan *jp, const struct collective_item *it,
@@ -320,8 +311,11 @@ static int job_items_add_others(struct collective_plan *jp, struct buf *ret)
 		return r;
 	each_name(top, at)
 	{
-		if (!strcmp(at, DRAFT_LOCK_FILE) || job_items_is_item(jp, at) ||
-		    collective_files_has(jp, at) ||
+		bool is_item = false;
+
+		for (size_t i = 0; i < jp->n_items && !is_item; i++)
+			is_item = !strcmp(jp->item[i].plan->name, at);
+		if (is_item || !strcmp(at, DRAFT_LOCK_FILE) || collective_files_has(jp, at) ||
 		    (jp->draft->is_item && strncmp(at, ".pytreefs-", 10)))
 			continue;
 		r = buf_add(ret, at, strlen(at) + 1);
@@ -333,27 +327,24 @@ static int job_items_add_others(struct collective_plan *jp, struct buf *ret)
 	return r;
 }
 
-/* Move a name between the draft and the directory beside it, where the n-th name is called "n". */
-static int job_items_move_one(struct collective_plan *jp, const struct leftovers_dir *l,
-			      const char *name, unsigned n, bool back)
-{
-	struct draft_dir *d = jp->draft->dir;
-	auto_free char *in = str_fmt("%s/%s", d->name, name),
-		       *out = str_fmt("%s/%u", l->dir->name, n);
-
-	if (!in || !out)
-		return fail(-ENOMEM, "cannot move '%s'", name);
-	return io_dirop(d->parent, IO_RENAME_NEW, back ? out : in, back ? in : out, 0);
-}
-
+/*
+ * Move the names before `end` between the draft and the directory beside it, where the n-th name is
+ * called "n".
+ */
 static int move_all(struct collective_plan *jp, struct leftovers_dir *l, size_t end, bool back)
 {
+	const struct draft_dir *d = jp->draft->dir;
 	const char *names = (const char *)l->names.p;
 	unsigned n = 0;
 	int r = 0;
 
 	for (size_t at = 0; at < end && r >= 0; at += strlen(names + at) + 1) {
-		r = job_items_move_one(jp, l, names + at, n++, back);
+		auto_free char *in = str_fmt("%s/%s", d->name, names + at);
+		auto_free char *out = str_fmt("%s/%u", l->dir->name, n++);
+
+		r = in && out ? io_dirop(d->parent, IO_RENAME_NEW, back ? out : in, back ? in : out,
+					 0) :
+				fail(-ENOMEM, "cannot move '%s'", names + at);
 		/* After a failure, only names that have been moved are moved back. */
 		if (r < 0 && !back)
 			l->names.n = at;

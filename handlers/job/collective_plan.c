@@ -78,30 +78,36 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 	return tree_add(it->plan->tree, NULL, span_of(NULL, 0), false, si->node[0].kind, &root);
 }
 
+static struct collective_item *item_of(const struct collective_plan *jp, struct span name)
+{
+	for (size_t i = 0; i < jp->n_items; i++)
+		if (span_eq(name, span_str(jp->item[i].plan->name)))
+			return &jp->item[i];
+	return NULL;
+}
+
 static int find_item(struct collective_plan *jp, const struct contribution_item *si, int rank,
 		     struct collective_item **ret)
 {
-	for (size_t i = 0; i < jp->n_items; i++) {
-		struct collective_item *it = &jp->item[i];
+	struct collective_item *it = item_of(jp, si->name);
+	struct plan *p = it ? it->plan : NULL;
 
-		if (!span_eq(si->name, span_str(it->plan->name)))
-			continue;
-		if (it->plan->kind != si->kind)
-			return fail(-EINVAL,
-				    "item '%s' is of one kind on rank %d and of another on rank %d",
-				    it->plan->name, it->first_rank, rank);
-		if (it->plan->opts.ocdbt != si->ocdbt || it->plan->opts.zarr != si->zarr)
-			return fail(-EINVAL,
-				    "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=",
-				    it->plan->name, it->first_rank, rank);
-		/* A single rank may have copied leaves with digests, or the xattr. */
-		it->plan->opts.manifest |= si->manifest;
-		/* Only one of them may have the tuples. */
-		it->plan->opts.rich_types |= si->rich_types && !it->first->rich_off;
-		*ret = it;
-		return 0;
-	}
-	return new_item(jp, si, rank, ret);
+	if (!it)
+		return new_item(jp, si, rank, ret);
+	if (p->kind != si->kind)
+		return fail(-EINVAL,
+			    "item '%s' is of one kind on rank %d and of another on rank %d",
+			    p->name, it->first_rank, rank);
+	if (p->opts.ocdbt != si->ocdbt || p->opts.zarr != si->zarr)
+		return fail(-EINVAL,
+			    "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=", p->name,
+			    it->first_rank, rank);
+	/* A single rank may have copied leaves with digests, or the xattr. */
+	p->opts.manifest |= si->manifest;
+	/* Only one of them may have the tuples. */
+	p->opts.rich_types |= si->rich_types && !it->first->rich_off;
+	*ret = it;
+	return 0;
 }
 
 /* ---- trees ---- */
@@ -109,39 +115,26 @@ static int find_item(struct collective_plan *jp, const struct contribution_item 
 static int contributor_leaf(struct collective_plan *jp, struct collective_item *it,
 			    struct tree_node *node, int rank, const struct contribution_leaf *leaf)
 {
-	struct contributor *c = arena_calloc(&jp->arena, 1, sizeof(*c));
-	struct collective_leaf *l;
+	size_t n = MAX(leaf->n_boxes, (size_t)1);
+	struct contributor *c = arena_calloc(&jp->arena, 1, sizeof(*c)), **at;
+	struct assignment *assignment = arena_calloc(&jp->arena, n, sizeof(*assignment));
 
-	if (!c)
+	if (!c || !assignment || !array_reserve(it->leaf, it->cap, it->n_leaves + 1))
 		return job_plan_out_of_memory();
-	*c = (struct contributor){ .rank = rank, .contribution = leaf };
-	c->assignment =
-		arena_calloc(&jp->arena, MAX(leaf->n_boxes, (size_t)1), sizeof(*c->assignment));
+	*c = (struct contributor){
+		.rank = rank, .node = node, .contribution = leaf, .assignment = assignment
+	};
 	/* Until tree_finish(), param is unused and holds the index of the leaf. */
-	if (c->assignment && !node->param.n) {
-		if (!array_reserve(it->leaf, it->cap, it->n_leaves + 1))
-			return job_plan_out_of_memory();
+	if (!node->param.n) {
 		it->leaf[it->n_leaves] = (struct collective_leaf){ .node = node };
 		node->param.n = ++it->n_leaves;
 	}
-	if (!c->assignment)
-		return job_plan_out_of_memory();
-	l = &it->leaf[node->param.n - 1];
 	/* Ranks are added in ascending order. */
-	for (struct contributor **at = &l->contributors;; at = &(*at)->next)
-		if (!*at) {
-			*at = c;
-			return 0;
-		}
-}
-
-static int check_same_node(const struct tree_node *n, const struct contribution_node *sn, int rank)
-{
-	if (n->kind == sn->kind)
-		return 0;
-	return fail(-EINVAL, "'%.*s' is %s on one rank and %s on rank %d", SPAN_ARG(n->key),
-		    n->kind == TREE_LEAF ? "a leaf" : tree_kind_text(n->kind),
-		    sn->kind == TREE_LEAF ? "a leaf" : tree_kind_text(sn->kind), rank);
+	at = &it->leaf[node->param.n - 1].contributors;
+	while (*at)
+		at = &(*at)->next;
+	*at = c;
+	return 0;
 }
 
 struct walk {
@@ -152,24 +145,20 @@ struct walk {
 	size_t at; /* index of the next node */
 };
 
-static void fill_node(struct walk *w, struct tree_node *n, const struct contribution_node *sn)
-{
-	n->kind = sn->kind;
-	/* tree_finish() counts the leaves that have a value. */
-	if (sn->leaf)
-		n->value = leaf_describe(&w->si->leaf[sn->leaf - 1].desc).stored;
-}
-
 /* Merge the node at w->at into n, then its children. */
 static int job_plan_add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned depth)
 {
 	const struct contribution_node *sn = &w->si->node[w->at++];
-	int r = is_new ? 0 : check_same_node(n, sn, w->rank);
+	int r = 0;
 
-	if (is_new)
-		fill_node(w, n, sn);
-	if (r < 0)
-		return r;
+	if (!is_new && n->kind != sn->kind)
+		return fail(-EINVAL, "'%.*s' is %s on one rank and %s on rank %d", SPAN_ARG(n->key),
+			    n->kind == TREE_LEAF ? "a leaf" : tree_kind_text(n->kind),
+			    sn->kind == TREE_LEAF ? "a leaf" : tree_kind_text(sn->kind), w->rank);
+	n->kind = sn->kind;
+	/* tree_finish() counts the leaves that have a value. */
+	if (is_new && sn->leaf)
+		n->value = leaf_describe(&w->si->leaf[sn->leaf - 1].desc).stored;
 	if (sn->type)
 		r = collective_type_add(w->jp, w->it, n, sn->type, w->rank);
 	if (r < 0)
@@ -213,15 +202,6 @@ static int job_plan_merge(struct walk *w)
 	text = span_dup_str(si->custom);
 	t->custom_metadata = text ? arena_str(&t->arena, text) : NULL;
 	return t->custom_metadata ? 0 : job_plan_out_of_memory();
-}
-
-static int job_plan_add_item(struct collective_plan *jp, const struct contribution_item *si,
-			     int rank)
-{
-	struct walk w = { .jp = jp, .si = si, .rank = rank };
-	int r = job_plan_merge(&w);
-
-	return r < 0 && si->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : MIN(r, 0);
 }
 
 /* ---- replicas and parts ---- */
@@ -394,18 +374,7 @@ static int resolve_parts(struct collective_leaf *l, const char *what)
 	return 0;
 }
 
-static void note_stores(struct collective_item *it, const struct collective_leaf *l)
-{
-	for (const struct contributor *c = l->contributors; c; c = c->next)
-		for (size_t i = 0; i < MAX(c->contribution->n_boxes, (size_t)1); i++)
-			if (c->contribution->desc.type->in_store &&
-			    (c->assignment[i].take == TAKE_WHOLE ||
-			     c->assignment[i].take == TAKE_CHUNKS))
-				it->stores[c->rank] |= c->contribution->replicas ? BRINGS_REPLICAS :
-										   BRINGS_OWN;
-	it->any_exported |= l->exported;
-}
-
+/* Decide which ranks write a leaf, and which stores they bring for it. */
 static int job_plan_resolve(struct collective_plan *jp, struct collective_item *it,
 			    struct collective_leaf *l)
 {
@@ -418,29 +387,23 @@ static int job_plan_resolve(struct collective_plan *jp, struct collective_item *
 		return err_at(r, "leaf '%s'", what ? what : "");
 	if (!in_parts)
 		resolve_whole(jp, l);
-	note_stores(it, l);
+	for (const struct contributor *c = l->contributors; c; c = c->next)
+		for (size_t i = 0; i < MAX(c->contribution->n_boxes, (size_t)1); i++)
+			if (c->contribution->desc.type->in_store &&
+			    (c->assignment[i].take == TAKE_WHOLE ||
+			     c->assignment[i].take == TAKE_CHUNKS))
+				it->stores[c->rank] |= c->contribution->replicas ? BRINGS_REPLICAS :
+										   BRINGS_OWN;
+	it->any_exported |= l->exported;
 	return 0;
 }
 
 /* ---- descriptions ---- */
 
-static int job_plan_describe(struct collective_item *it, struct collective_leaf *l,
-			     struct plan_leaf *ret)
-{
-	const struct contribution_leaf *s = l->contributors->contribution;
-
-	*ret = (struct plan_leaf){ .node = l->node, .desc = s->desc };
-	if (s->desc.type->in_boxes) {
-		ret->chunk = l->layout.chunk;
-		ret->write = l->write;
-	}
-	return plan_record(it->plan, ret);
-}
-
 static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 {
 	struct plan *p = it->plan;
-	int r = 0;
+	int r;
 
 	for (size_t i = 0; i < it->n_leaves; i++)
 		it->leaf[i].node->param = span_of(NULL, 0);
@@ -450,11 +413,20 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 		return job_plan_out_of_memory();
 	r = plan_finish_tree(p);
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
-		r = job_plan_resolve(jp, it, &it->leaf[i]);
+		struct collective_leaf *l = &it->leaf[i];
+		struct plan_leaf *to = &p->leaf[i];
+
+		r = job_plan_resolve(jp, it, l);
 		if (r < 0)
 			break;
 		p->n_leaves++;
-		r = job_plan_describe(it, &it->leaf[i], &p->leaf[i]);
+		*to = (struct plan_leaf){ .node = l->node,
+					  .desc = l->contributors->contribution->desc };
+		if (to->desc.type->in_boxes) {
+			to->chunk = l->layout.chunk;
+			to->write = l->write;
+		}
+		r = plan_record(p, to);
 	}
 	return r < 0 ? err_at(r, "item '%s'", p->name) : 0;
 }
@@ -463,19 +435,22 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 
 static int add_contribution(struct collective_plan *jp, int rank)
 {
-	struct contribution *s = &jp->contribution[rank],
-			    *own = &jp->contribution[collective_rank(jp->draft->env->collective)];
-	int r = 0;
+	int self = collective_rank(jp->draft->env->collective);
+	struct contribution *s = &jp->contribution[rank], *own = &jp->contribution[self];
 
 	if (!span_eq(s->final, own->final))
-		return fail(-EINVAL, "rank %d commits '%.*s', and rank %d '%.*s'",
-			    collective_rank(jp->draft->env->collective), SPAN_ARG(own->final), rank,
-			    SPAN_ARG(s->final));
+		return fail(-EINVAL, "rank %d commits '%.*s', and rank %d '%.*s'", self,
+			    SPAN_ARG(own->final), rank, SPAN_ARG(s->final));
 	if (s->custom.p && !jp->custom.p)
 		jp->custom = s->custom;
-	for (size_t i = 0; i < s->n_items && r >= 0; i++)
-		r = job_plan_add_item(jp, &s->item[i], rank);
-	return r;
+	for (size_t i = 0; i < s->n_items; i++) {
+		struct walk w = { .jp = jp, .si = &s->item[i], .rank = rank };
+		int r = job_plan_merge(&w);
+
+		if (r < 0)
+			return w.si->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(w.si->name)) : r;
+	}
+	return 0;
 }
 
 int collective_plan_new(struct draft *d, const struct buf *bytes, struct collective_plan **ret)
@@ -512,53 +487,31 @@ int collective_plan_new(struct draft *d, const struct buf *bytes, struct collect
 
 /* ---- assignments ---- */
 
-static const struct collective_item *item_of(const struct collective_plan *jp,
-					     const struct contribution_item *si)
-{
-	for (size_t i = 0; i < jp->n_items; i++)
-		if (span_eq(si->name, span_str(jp->item[i].plan->name)))
-			return &jp->item[i];
-	return NULL;
-}
-
-static int leaf_assignments(const struct collective_item *it, const struct contribution_item *si,
-			    const struct contribution_leaf *leaf,
-			    const struct contributor *const *contributor_of,
-			    const struct collective_leaf *const *leaf_of, struct buf *ret)
-{
-	size_t i = (size_t)(leaf - si->leaf);
-	int r = pack_text(ret, leaf_of[i]->node->param);
-
-	for (size_t k = 0; k < MAX(leaf->n_boxes, (size_t)1) && r >= 0; k++)
-		r = assignment_pack(&contributor_of[i]->assignment[k], ret);
-	return r;
-}
-
 static int item_assignments(const struct collective_item *it, const struct contribution_item *si,
 			    int rank, struct buf *ret)
 {
 	auto_free const struct contributor **contributor_of =
 		calloc(si->n_leaves + 1, sizeof(*contributor_of));
-	auto_free const struct collective_leaf **leaf_of =
-		calloc(si->n_leaves + 1, sizeof(*leaf_of));
-	int r = contributor_of && leaf_of ?
-			wire_put_u8(ret, si->kind == PLAN_TREE  ? it->stores[rank] :
-					 it->first_rank == rank ? BRINGS_OWN :
-								  0) :
-			job_plan_out_of_memory();
+	int r;
 
+	if (!contributor_of)
+		return job_plan_out_of_memory();
+	r = wire_put_u8(ret, si->kind == PLAN_TREE  ? it->stores[rank] :
+			     it->first_rank == rank ? BRINGS_OWN :
+						      0);
 	for (size_t i = 0; i < si->n_files && r >= 0; i++)
 		r = wire_put_u8(ret, collective_files_rank(it, &si->file[i]) == rank);
 	if (r < 0 || si->kind != PLAN_TREE)
 		return r;
 	for (size_t i = 0; i < it->n_leaves; i++)
 		for (const struct contributor *c = it->leaf[i].contributors; c; c = c->next)
-			if (c->rank == rank) {
+			if (c->rank == rank)
 				contributor_of[c->contribution - si->leaf] = c;
-				leaf_of[c->contribution - si->leaf] = &it->leaf[i];
-			}
-	for (size_t i = 0; i < si->n_leaves && r >= 0; i++)
-		r = leaf_assignments(it, si, &si->leaf[i], contributor_of, leaf_of, ret);
+	for (size_t i = 0; i < si->n_leaves && r >= 0; i++) {
+		r = pack_text(ret, contributor_of[i]->node->param);
+		for (size_t k = 0; k < MAX(si->leaf[i].n_boxes, (size_t)1) && r >= 0; k++)
+			r = assignment_pack(&contributor_of[i]->assignment[k], ret);
+	}
 	return r;
 }
 
@@ -568,6 +521,6 @@ int collective_plan_assignments(const struct collective_plan *jp, int rank, stru
 	int r = 0;
 
 	for (size_t i = 0; i < s->n_items && r >= 0; i++)
-		r = item_assignments(item_of(jp, &s->item[i]), &s->item[i], rank, ret);
+		r = item_assignments(item_of(jp, s->item[i].name), &s->item[i], rank, ret);
 	return r;
 }

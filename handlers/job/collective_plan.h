@@ -15,6 +15,7 @@
 struct contributor {
 	struct contributor *next; /* of the same leaf, in ascending order of ranks */
 	int rank;
+	const struct tree_node *node;
 	const struct contribution_leaf *contribution;
 	/* one for each box, or a single one for a leaf without boxes */
 	struct assignment *assignment;

@@ -39,33 +39,17 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	struct draft_array *a = &n->file->array[0];
 	struct ckpt *ckpt = x->d->env->ckpt;
 	struct item_store_opts opts = { .dir_mode = x->d->dir->mode };
-	struct io_dir *dir = NULL;
 	auto_of(item_store) struct item_store *store = NULL;
 	auto_of(kv) struct kv *to = NULL;
 	auto_buf path = { 0 }, json = { 0 };
+	auto_of(zarr) struct zarr *z = NULL;
 	struct array_type t;
-	struct zarr *z;
 	int r = collective_export_path(collective_rank(x->d->env->collective), x->item, leaf, i,
 				       &path);
 
-	if (r < 0)
-		return r;
-	if (!buf_str(&path))
-		r = -ENOMEM;
-	if (r < 0)
-		return r;
-	r = io_remove_tree(x->d->dir->dir, buf_str(&path));
-	if (r < 0)
-		return r;
-	r = io_dirop(x->d->dir->dir, IO_MKDIR, buf_str(&path), NULL, x->d->dir->mode);
-	if (r < 0)
-		return r;
-	r = io_dir_sub(x->d->dir->dir, buf_str(&path), &dir);
-	if (r < 0)
-		return r;
-	r = item_store_new(dir, &opts, &store);
-	if (r < 0)
-		io_dir_close(dir);
+	if (r < 0 || !buf_str(&path))
+		return r < 0 ? r : -ENOMEM;
+	r = collective_store_new(x->d->dir->dir, buf_str(&path), &opts, &store);
 	if (r < 0)
 		return r;
 	r = item_store_leaf(store, &to);
@@ -80,7 +64,6 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 		return r;
 	r = zarr_copy(&ckpt->write_env, z, to, buf_span(&json),
 		      a->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
-	zarr_unref(z);
 	if (r == 0)
 		r = fail(-EIO, "'%s' cannot be copied as it is encoded", n->name);
 	return r < 0 ? r : item_store_leaf_place(to, span_str("part"));
@@ -161,18 +144,6 @@ static const struct leaf_sink_ops rank_sink_ops = { .array = job_values_sink_arr
 						    .encoded = job_values_sink_encoded,
 						    .file = job_values_sink_file };
 
-static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignment *e)
-{
-	struct rank_sink s = { .sink = { &rank_sink_ops }, .x = x, .leaf = l, .e = e };
-	struct plan_input f;
-	int r;
-
-	plan_leaf_input(x->it->plan, l, &f);
-	r = leaf_encode(&l->desc, &f.input, &s.sink);
-	leaf_input_release(&f.input);
-	return r;
-}
-
 static int do_leaf(struct doing *x, size_t leaf)
 {
 	struct plan_leaf *l = &x->it->plan->leaf[leaf];
@@ -182,14 +153,19 @@ static int do_leaf(struct doing *x, size_t leaf)
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		struct assignment e;
+		struct rank_sink s = { .sink = { &rank_sink_ops }, .x = x, .leaf = l, .e = &e };
+		struct plan_input f;
 
 		assignment_parse(&x->w, &e);
-		if (e.take == TAKE_WHOLE)
-			r = add_whole(x, l, &e);
-		else if (e.take == TAKE_CHUNKS)
+		if (e.take == TAKE_WHOLE) {
+			plan_leaf_input(x->it->plan, l, &f);
+			r = leaf_encode(&l->desc, &f.input, &s.sink);
+			leaf_input_release(&f.input);
+		} else if (e.take == TAKE_CHUNKS) {
 			r = add_box(x, l, i, &e);
-		else if (e.take == TAKE_EXPORT)
+		} else if (e.take == TAKE_EXPORT) {
 			r = export_box(x, l, leaf, i);
+		}
 	}
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(param)) : 0;
 }
@@ -239,17 +215,6 @@ static int seal_store(struct doing *x, struct commit *c, bool replicas)
 	return seal_shared_item(c, &item);
 }
 
-/* Only the files that the primary chose remain in x->it. */
-static void choose_files(struct doing *x)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < x->it->n_files; i++)
-		if (wire_u8(&x->w))
-			x->it->file[n++] = x->it->file[i];
-	x->it->n_files = n;
-}
-
 static int seal_files(struct doing *x, struct commit *c)
 {
 	struct commit_item item = { .name = span_str(x->it->plan->name),
@@ -259,25 +224,26 @@ static int seal_files(struct doing *x, struct commit *c)
 	return seal_item(c, &item);
 }
 
-/* An item of which one rank has everything, or one of files, of which each may have some. */
-static int do_other_item(struct doing *x, struct commit *c, bool wanted)
-{
-	bool is_of_files = x->it->plan->kind == PLAN_STORED || x->it->plan->kind == PLAN_BESIDE;
-	int r = wanted && !is_of_files ? sealing_item_fill(x->it) : 0;
-
-	return r < 0 || (!wanted && !x->it->n_files) ? r : seal_files(x, c);
-}
-
 static int do_item(struct doing *x, struct commit *c)
 {
-	struct plan *p = x->it->plan;
+	struct sealing_item *it = x->it;
+	struct plan *p = it->plan;
 	unsigned wanted = wire_u8(&x->w);
+	size_t n = 0;
 	int r = 0;
 
-	x->it->n_leaves = 0;
-	choose_files(x);
-	if (p->kind != PLAN_TREE)
-		return do_other_item(x, c, wanted);
+	it->n_leaves = 0;
+	/* Only the files that the primary chose remain. */
+	for (size_t i = 0; i < it->n_files; i++)
+		if (wire_u8(&x->w))
+			it->file[n++] = it->file[i];
+	it->n_files = n;
+	/* An item of which one rank has everything, or one of files, of which each may have some. */
+	if (p->kind != PLAN_TREE) {
+		if (wanted && p->kind != PLAN_STORED && p->kind != PLAN_BESIDE)
+			r = sealing_item_fill(it);
+		return r < 0 || (!wanted && !it->n_files) ? r : seal_files(x, c);
+	}
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
 		r = do_leaf(x, i);
 	if (r < 0)
@@ -288,13 +254,11 @@ static int do_item(struct doing *x, struct commit *c)
 	r = place_store(x, &p->item->replicas, "replica_", wanted & BRINGS_REPLICAS);
 	if (r < 0)
 		return r;
-	if (wanted & BRINGS_OWN)
-		r = seal_store(x, c, false);
+	r = wanted & BRINGS_OWN ? seal_store(x, c, false) : 0;
 	if (r < 0)
 		return r;
-	if (wanted & BRINGS_REPLICAS)
-		r = seal_store(x, c, true);
-	return r < 0 || !x->it->n_files ? r : seal_files(x, c);
+	r = wanted & BRINGS_REPLICAS ? seal_store(x, c, true) : 0;
+	return r < 0 || !it->n_files ? r : seal_files(x, c);
 }
 
 int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments)

@@ -71,54 +71,41 @@ static int pack_layout(struct buf *b, const struct array_layout *l, unsigned ran
 	return r < 0 ? r : pack_numbers(b, l->chunk, rank);
 }
 
-static void parse_compression(struct wire *w, struct compression *ret)
-{
-	ret->kind = wire_u8(w);
-	ret->level = (int)wire_u32le(w);
-	ret->cname = wire_u8(w);
-	ret->shuffle = (int8_t)wire_u8(w);
-	ret->block = wire_u64le(w);
-	ret->typesize = wire_u64le(w);
-	ret->summed = wire_u64le(w);
-	if (!compression_is_sound(ret))
-		w->bad = true;
-}
-
 static void parse_layout(struct wire *w, unsigned rank, struct array_layout *ret)
 {
+	struct compression *c = &ret->compression;
 	uint8_t bits = wire_u8(w);
 
 	memset(ret, 0, sizeof(*ret)); /* also clears padding, since layouts are compared as bytes */
 	ret->omit_fill = bits & 1;
 	ret->format = wire_u32le(w);
 	ret->item = wire_u32le(w);
-	parse_compression(w, &ret->compression);
-	ret->asked = ret->compression;
+	c->kind = wire_u8(w);
+	c->level = (int)wire_u32le(w);
+	c->cname = wire_u8(w);
+	c->shuffle = (int8_t)wire_u8(w);
+	c->block = wire_u64le(w);
+	c->typesize = wire_u64le(w);
+	c->summed = wire_u64le(w);
+	if (!compression_is_sound(c))
+		w->bad = true;
+	ret->asked = *c;
 	parse_numbers(w, ret->chunk, rank);
 }
 
 static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
 {
-	static const uint64_t origin[LIMIT_RANK];
+	struct draft_part p = { 0 };
+	const struct draft_array *a = l->n_parts ? &l->part[i]->file->array[0] :
+						   &l->source->file->array[l->index];
 	unsigned rank = l->desc.array.rank;
-	struct draft_part p;
-	int r = 0;
+	int r = l->n_parts ? draft_part_of(span_str(l->part[i]->name), &p) : 0;
 
-	if (!l->n_parts) {
-		r = pack_numbers(b, origin, rank);
-		if (r < 0)
-			return r;
-		r = pack_numbers(b, l->desc.array.shape, rank);
-		return r < 0 ? r : pack_layout(b, &l->source->file->array[l->index].layout, rank);
-	}
-	r = draft_part_of(span_str(l->part[i]->name), &p);
 	if (r < 0)
 		return r;
 	r = pack_numbers(b, p.start, rank);
-	if (r < 0)
-		return r;
-	r = pack_numbers(b, p.extent, rank);
-	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, rank);
+	r |= pack_numbers(b, l->n_parts ? p.extent : l->desc.array.shape, rank);
+	return r < 0 ? r : pack_layout(b, &a->layout, rank);
 }
 
 bool plan_leaf_is_replicas(const struct plan_leaf *l)
@@ -127,8 +114,10 @@ bool plan_leaf_is_replicas(const struct plan_leaf *l)
 	       draft_is_replicas(l->source, l->source->file->array[l->index].store);
 }
 
-static int pack_desc(struct buf *b, const struct leaf_desc *d)
+static int pack_leaf(struct buf *b, const struct plan_leaf *l)
 {
+	const struct leaf_desc *d = &l->desc;
+	size_t n = l->n_parts ? l->n_parts : 1;
 	int r = wire_put_u8(b, (uint8_t)leaf_type_number(d->type));
 
 	r |= pack_flags(b, (const bool[]){ d->has_shape, d->is_jax }, 2);
@@ -138,16 +127,9 @@ static int pack_desc(struct buf *b, const struct leaf_desc *d)
 	r |= pack_text(b, d->sharding);
 	r |= pack_text(b, d->key_impl);
 	/* The primary needs only the values that it writes into documents. */
-	return r < 0 ? r : pack_text(b, leaf_describe(d).text);
-}
-
-static int pack_leaf(struct buf *b, const struct plan_leaf *l)
-{
-	size_t n = l->n_parts ? l->n_parts : 1;
-	int r = pack_desc(b, &l->desc);
-
+	r |= pack_text(b, leaf_describe(d).text);
 	r |= pack_flags(b, (const bool[]){ l->n_parts > 0, plan_leaf_is_replicas(l) }, 2);
-	if (r < 0 || !l->desc.type->in_boxes)
+	if (r < 0 || !d->type->in_boxes)
 		return r;
 	r = wire_put_u32le(b, (uint32_t)n);
 	for (size_t i = 0; i < n && r >= 0; i++)

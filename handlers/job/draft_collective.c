@@ -23,21 +23,28 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
+#include "core/remote/source/object_names.h"
 #include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_verify.h"
 #include "handlers/plan/copy_hints.h"
 
 /* ---- a waiting rank ---- */
 
-/* The result of the attempt is known to this rank; r has a note if it is an error. */
-static int conclude(struct course *c, int r)
+/* No result has arrived in time. */
+static int course_give_up(struct course *c, int r)
 {
 	struct err_note why;
 
-	if (!c->undecided)
-		return c->ops->decided ? c->ops->decided(c, r) : r;
 	err_save(r, &why);
 	return c->ops->give_up(c, &why);
+}
+
+/* The result of the attempt is known to this rank; r has a note if it is an error. */
+static int conclude(struct course *c, int r)
+{
+	if (c->undecided)
+		return course_give_up(c, r);
+	return c->ops->decided ? c->ops->decided(c, r) : r;
 }
 
 static int course_await(struct course *c, struct buf *ret, bool *ret_answered)
@@ -48,15 +55,6 @@ static int course_await(struct course *c, struct buf *ret, bool *ret_answered)
 		return r;
 	c->undecided = true;
 	return collective_undecided(buf_span(ret));
-}
-
-/* No result has arrived in time. */
-static int course_give_up(struct course *c, int r)
-{
-	struct err_note why;
-
-	err_save(r, &why);
-	return c->ops->give_up(c, &why);
 }
 
 /*
@@ -74,12 +72,6 @@ static int course_leave(struct course *c, unsigned round, int r)
 	if (agree_vote(&c->attempt, r, span_of(NULL, 0)) < 0)
 		log_warn("the other ranks are not told that this one is being ended");
 	return err_restore(&note);
-}
-
-/* Whether the primary has sent neither a result nor assignments. */
-static bool is_unknown(int r, bool answered)
-{
-	return r < 0 && !answered;
 }
 
 /* Make the values of this rank durable, as assigned; list: see struct attempt_ops. */
@@ -105,7 +97,8 @@ static int course_follow(struct course *c, int r)
 	if (r < 0)
 		return r;
 	r = course_await(c, &assignments, &answered);
-	if (is_unknown(r, answered))
+	/* The primary has sent neither a result nor assignments. */
+	if (r < 0 && !answered)
 		return course_leave(c, ATTEMPT_SECOND_ROUND, r);
 	if (r != 1)
 		return conclude(c, r);
@@ -116,7 +109,7 @@ static int course_follow(struct course *c, int r)
 	if (r < 0)
 		return conclude(c, r);
 	r = course_await(c, &rest, &answered);
-	return is_unknown(r, answered) ? course_give_up(c, r) : conclude(c, r);
+	return r < 0 && !answered ? course_give_up(c, r) : conclude(c, r);
 }
 
 /* ---- the primary ---- */
@@ -164,21 +157,15 @@ static int send_assignments(struct course *c, const struct collective_plan *jp)
 	return r;
 }
 
-static int seal_own_values(struct course *c, const struct collective_plan *jp)
+static int second_round(struct course *c, const struct collective_plan *jp)
 {
 	auto_buf assignments = { 0 };
 	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 
-	return r < 0 ? r : course_seal_values(c, buf_span(&assignments), NULL);
-}
-
-static int second_round(struct course *c, const struct collective_plan *jp)
-{
-	int r;
-
 	c->list = calloc((size_t)collective_size(c->j), sizeof(*c->list));
-	r = c->list ? seal_own_values(c, jp) :
-		      fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
+	if (!c->list)
+		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
+	r = r < 0 ? r : course_seal_values(c, buf_span(&assignments), NULL);
 	c->attempt.round = ATTEMPT_SECOND_ROUND;
 	return agree_collect(&c->attempt, r, c->list);
 }
@@ -198,19 +185,16 @@ static int name_databases(const struct collective_item *it, int n_ranks, struct 
 	ret->name = arena_calloc(a, 2 * (size_t)n_ranks + 1, sizeof(*ret->name));
 	if (!ret->name)
 		return fail(-ENOMEM, "cannot merge %d databases", n_ranks);
-	for (int i = 0; i < n_ranks && r >= 0; i++) {
+	for (int i = 0; i < 2 * n_ranks && r >= 0; i++) {
+		bool replicas = i % 2;
 		char text[64];
 
-		snprintf(text, sizeof(text), "ocdbt.process_%d", i);
-		if (it->stores[i] & BRINGS_OWN)
-			r = course_add_database(a, text, ret);
-		snprintf(text, sizeof(text), "ocdbt.process_replica_%d", i);
-		if (r < 0)
-			break;
-		if (it->stores[i] & BRINGS_REPLICAS)
-			r = course_add_database(a, text, ret);
+		if (!(it->stores[i / 2] & (replicas ? BRINGS_REPLICAS : BRINGS_OWN)))
+			continue;
+		snprintf(text, sizeof(text), RANK_PREFIX "%s%d", replicas ? "replica_" : "", i / 2);
+		r = course_add_database(a, text, ret);
 	}
-	return r >= 0 && it->any_exported ? course_add_database(a, "ocdbt.process_joined", ret) : r;
+	return r >= 0 && it->any_exported ? course_add_database(a, RANK_PREFIX "joined", ret) : r;
 }
 
 struct publishing {
@@ -250,18 +234,14 @@ static int publish_item(const struct collective_plan *jp, struct collective_item
 	/* The plan is owned by the collective plan. */
 	desc->plan = it->plan;
 	r = is_tree ? sealing_item_describe(desc) : 0;
-	if (r < 0)
-		return r;
-	r = is_tree && it->plan->opts.ocdbt ? name_databases(it, jp->n_ranks, &desc->arena, parts) :
-					      0;
-	if (r < 0)
-		return r;
+	if (r >= 0 && is_tree && it->plan->opts.ocdbt)
+		r = name_databases(it, jp->n_ranks, &desc->arena, parts);
 	*ret = (struct commit_item){ .name = span_str(it->plan->name),
 				     .handler = it->handler,
 				     .files = desc->file,
 				     .n_files = desc->n_files,
 				     .parts = parts->n ? parts : NULL };
-	return 0;
+	return r;
 }
 
 /* All values are durable: write the documents that describe them, and rename. */
@@ -371,33 +351,25 @@ static int lead(struct course *c, int r)
 	return c->ops->decided ? c->ops->decided(c, r) : r;
 }
 
-static int course_check_items(const struct course *c)
-{
-	for (size_t i = 0; i < c->n; i++)
-		if (plan_is_nested(c->item[i].plan)) {
-			int r = fail(-EOPNOTSUPP,
-				     "the ranks of a job do not write items inside an item");
-
-			return err_at(r, "item '%.*s'",
-				      SPAN_ARG(path_first(span_str(c->item[i].plan->name))));
-		}
-	return 0;
-}
-
 int draft_commit_collective(struct course *c, int r, int64_t deadline)
 {
 	struct draft *d = c->d;
 	struct err_note note = { 0 };
 	int found, begun;
 
-	r = r < 0 ? r : course_check_items(c);
+	for (size_t i = 0; i < c->n && r >= 0; i++)
+		if (plan_is_nested(c->item[i].plan))
+			r = fail(
+				-EOPNOTSUPP,
+				"item '%.*s': the ranks of a job do not write items inside an item",
+				SPAN_ARG(path_first(span_str(c->item[i].plan->name))));
 	deadline = deadline ? deadline : INT64_MAX / 2;
 	err_save(r, &note);
 	c->j = d->env->collective;
 	found = c->ops->find ? c->ops->find(d) : 0;
 	begun = collective_begin(c->j, &d->member, d->dir->named, deadline);
 	c->attempt = collective_attempt(c->j, &d->member, deadline);
-	if (is_unknown(begun, d->member.notified))
+	if (begun < 0 && !d->member.notified)
 		return course_leave(c, ATTEMPT_FIRST_ROUND, begun);
 	if (begun != 1) {
 		/* The result of a missed attempt, for which this rank may have uploaded its values.

@@ -42,6 +42,9 @@ int collective_leftovers_move(struct collective_plan *jp, struct leftovers_dir *
 /* Move the files back into the draft, or, after a commit, remove them. */
 void collective_leftovers_end(struct collective_plan *jp, struct leftovers_dir *l, bool committed);
 
+/* Make a store in a new directory `path` of dir, in place of what a failed attempt has left. */
+int collective_store_new(struct io_dir *dir, const char *path, const struct item_store_opts *opts,
+			 struct item_store **ret);
 /*
  * Append the path, below the draft, of a part that a rank exports so that the primary can join it.
  */

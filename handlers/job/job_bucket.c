@@ -39,14 +39,6 @@ static void release_place(void *arg, void *place)
 const struct collective_place_ops job_bucket_place = { .claim = claim_place,
 						       .release = release_place };
 
-static int join_place(struct draft *d, const char *final, struct span claimed)
-{
-	if (!collective_is_primary(d->env->collective))
-		return draft_upload_join(d->env->uploads, final, claimed, &d->upload);
-	d->upload = collective_place(d->env->collective, &d->member);
-	return d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
-}
-
 /* Remove what a failed attempt has sent. */
 static void drop_objects(const struct draft *d, struct step_upload *u)
 {
@@ -70,30 +62,38 @@ static void release_upload(struct draft *d)
 		drop_objects(d, u);
 }
 
-static int make_own_dir(struct draft *d, const char *final, unsigned mode, int64_t init_ns)
+/* Join the draft, and make this rank's own directory for it. */
+static int bucket_join(struct draft *d, struct io_dir *spill, const char *final, unsigned mode)
 {
-	struct io_dir *spill;
-	auto_buf name = { 0 };
-	int r = draft_upload_spill(d, &spill);
+	struct collective *j = d->env->collective;
+	auto_buf claimed = { 0 }, name = { 0 };
+	struct err_note why;
+	int64_t init_ns;
+	int r = collective_join(j, final, final, 0, &d->member, &init_ns, &claimed);
 
 	if (r < 0)
 		return r;
-	r = draft_name_on_disk(d, final, &name);
-	if (r < 0)
-		return r;
-	r = draft_dir_begin(spill, buf_str(&name), final, mode, true, &d->dir);
-	if (r < 0)
-		return r;
-	d->dir->init_ns = init_ns;
-	return r;
+	if (collective_is_primary(j)) {
+		d->upload = collective_place(j, &d->member);
+		r = d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
+	} else {
+		r = draft_upload_join(d->env->uploads, final, buf_span(&claimed), &d->upload);
+	}
+	r = r < 0 ? r : draft_name_on_disk(d, final, &name);
+	r = r < 0 ? r : draft_dir_begin(spill, buf_str(&name), final, mode, true, &d->dir);
+	if (r >= 0) {
+		d->dir->init_ns = init_ns;
+		return 0;
+	}
+	err_save(r, &why);
+	release_upload(d);
+	collective_leave(j, &d->member, true);
+	return err_restore(&why);
 }
 
 int job_bucket_begin(struct draft *d, const char *final, unsigned mode)
 {
 	struct io_dir *spill;
-	auto_buf claimed = { 0 };
-	struct err_note why;
-	int64_t init_ns;
 	int r = draft_upload_prepare(d);
 
 	if (r < 0)
@@ -101,19 +101,10 @@ int job_bucket_begin(struct draft *d, const char *final, unsigned mode)
 	r = draft_upload_spill(d, &spill);
 	if (r < 0)
 		return r;
-	r = collective_join(d->env->collective, final, final, 0, &d->member, &init_ns, &claimed);
-	if (r < 0)
-		return r;
-	r = join_place(d, final, buf_span(&claimed));
-	r = r < 0 ? r : make_own_dir(d, final, mode, init_ns);
-	if (r < 0) {
-		err_save(r, &why);
-		release_upload(d);
-		collective_leave(d->env->collective, &d->member, true);
-		return err_restore(&why);
-	}
-	draft_upload_set_sender(d);
-	return 0;
+	r = bucket_join(d, spill, final, mode);
+	if (r >= 0)
+		draft_upload_set_sender(d);
+	return r;
 }
 
 /* Each rank has a database of its own (collective_values.c). */
@@ -168,18 +159,6 @@ static int open_step(struct draft *d, struct io_dir **ret)
 }
 
 /* Upload the remaining files, remove what failed attempts have left, and put the marker. */
-static int upload_rest(struct course *c, struct uploading *u)
-{
-	const struct draft *d = c->d;
-	int r = step_upload_send(d->upload, d->dir->dir, draft_upload_check, u);
-
-	if (r < 0)
-		return r;
-	if (d->member.attempt > 1)
-		r = step_upload_remove_others(d->upload, c->list, (size_t)collective_size(c->j));
-	return r < 0 ? r : step_upload_commit_shared(d->upload, draft_upload_check, u);
-}
-
 static int publish_job_upload(struct commit *commit)
 {
 	struct course *c = commit->publisher_arg;
@@ -189,7 +168,10 @@ static int publish_job_upload(struct commit *commit)
 
 	if (r < 0)
 		return r;
-	r = upload_rest(c, &u);
+	r = step_upload_send(d->upload, d->dir->dir, draft_upload_check, &u);
+	if (r >= 0 && d->member.attempt > 1)
+		r = step_upload_remove_others(d->upload, c->list, (size_t)collective_size(c->j));
+	r = r < 0 ? r : step_upload_commit_shared(d->upload, draft_upload_check, &u);
 	io_store_refresh(d->env->ckpt->io);
 	return r;
 }

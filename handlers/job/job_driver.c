@@ -8,20 +8,11 @@
 #include "handlers/commit/draft_drivers.h"
 #include "handlers/draft/draft_upload.h"
 
-static unsigned active_before(const struct collective *j, int rank)
-{
-	unsigned n = 0;
-
-	for (int i = 0; i < rank; i++)
-		n += collective_is_active(j, i);
-	return n;
-}
-
 bool job_slices(const struct draft_env *env, const struct array_type *t, struct slices *ret)
 {
 	const struct options *o = env->options;
 	const struct collective *j = env->collective;
-	unsigned n = collective_n_active(j);
+	unsigned n = collective_n_active(j), own = 0;
 	uint64_t bytes = dtype_info(t->dtype)->size;
 
 	if (o->replica_parallel_max)
@@ -30,11 +21,12 @@ bool job_slices(const struct draft_env *env, const struct array_type *t, struct 
 		bytes *= t->shape[i];
 	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
 		return false;
+	for (int i = 0; i < collective_rank(j); i++)
+		own += collective_is_active(j, i);
 	/* The first axis that divides evenly, as in Orbax. */
 	for (unsigned i = 0; i < t->rank; i++)
 		if (t->shape[i] % n == 0) {
-			*ret = (struct slices){ n, i, active_before(j, collective_rank(j)),
-						o->replica_parallel_separate };
+			*ret = (struct slices){ n, i, own, o->replica_parallel_separate };
 			return true;
 		}
 	return false;

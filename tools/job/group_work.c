@@ -60,32 +60,16 @@ static void exchange_progress(struct rank_group *t)
 
 /* ---- failures ---- */
 
-static void report_trouble(struct rank_group *t, int r)
-{
-	const struct peers_head head = { .kind = PEERS_TROUBLE,
-					 .code = r,
-					 .id = t->work->round + 1 };
-	struct err_note note;
-
-	err_save(r, &note);
-	for (int i = 0; i < t->peers->size; i++)
-		if (i != t->peers->rank)
-			peers_send(t->peers, i, &head, span_str(note.text));
-	err_restore(&note);
-}
-
 /* Whether another rank has failed, for interrupt_check(). */
 static int look_for_trouble(void *arg)
 {
 	struct rank_group *t = arg;
 	struct group_work *w = t->work;
 	int64_t now = clock_ns();
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&w->lock);
+	auto_of(peers_msg) struct peers_msg *m = NULL;
 
 	if (!w->stopped.code && now - w->looked >= LOOK_NS) {
-		auto_of(peers_msg) struct peers_msg *m = NULL;
-
 		w->looked = now;
 		exchange_progress(t);
 		if (peers_recv(t->peers, PEERS_TROUBLE, w->round + 1, -1, 0, &m) >= 0)
@@ -94,9 +78,7 @@ static int look_for_trouble(void *arg)
 				 &w->stopped);
 		err_clear();
 	}
-	if (w->stopped.code)
-		r = err_restore(&w->stopped);
-	return r;
+	return w->stopped.code ? err_restore(&w->stopped) : 0;
 }
 
 void group_work_begin(struct rank_group *t, struct progress *progress)
@@ -125,16 +107,6 @@ void group_work_end(struct rank_group *t)
 
 /* ---- waiting ---- */
 
-static bool has_left(struct rank_group *t, int rank)
-{
-	auto_of(peers_msg) struct peers_msg *m = NULL;
-
-	if (peers_recv(t->peers, PEERS_TROUBLE, GROUP_LEFT, rank, 0, &m) >= 0)
-		t->rank[rank].left = true;
-	err_clear();
-	return t->rank[rank].left;
-}
-
 /* Wait for a message of another rank as long as that rank has not ended. */
 static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
 {
@@ -143,13 +115,17 @@ static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct 
 	int64_t pinged = clock_ns();
 
 	for (;;) {
+		auto_of(peers_msg) struct peers_msg *left = NULL;
 		int64_t now = clock_ns();
 		int r = peers_recv(t->peers, kind, id, from,
 				   t->rank[from].left ? 0 : now + SLICE_NS, ret);
 
 		if (r != -ETIMEDOUT)
 			return r;
-		if (has_left(t, from))
+		if (peers_recv(t->peers, PEERS_TROUBLE, GROUP_LEFT, from, 0, &left) >= 0)
+			t->rank[from].left = true;
+		err_clear();
+		if (t->rank[from].left)
 			return fail(-EIO, "rank %d has come to its end", from);
 		pthread_mutex_lock(&t->work->lock);
 		exchange_progress(t);
@@ -201,7 +177,7 @@ int group_gather(struct rank_group *t, int r, struct span text, struct buf *ret)
 	if (!t)
 		return r;
 	if (r < 0 && r != -ECANCELED && t->work)
-		report_trouble(t, r);
+		group_tell_trouble(t, t->work->round + 1, r);
 	e = begin_meeting(t, r, &a);
 	if (e < 0)
 		return e;

@@ -179,17 +179,15 @@ static int end_of_other(struct rank_group *t, int status)
 	return worst(t, (int)wire_u32le(&w), status);
 }
 
-/* Tell ranks that wait for this one that it has ended. */
-static void rank_group_leave(struct rank_group *t, int status)
+void group_tell_trouble(struct rank_group *t, uint64_t id, int r)
 {
+	const struct peers_head head = { .kind = PEERS_TROUBLE, .code = r, .id = id };
 	struct err_note note;
 
-	err_save(status, &note);
+	err_save(r, &note);
 	for (int i = 0; i < t->peers->size; i++)
 		if (i != t->peers->rank)
-			peers_send(t->peers, i,
-				   &(struct peers_head){ .kind = PEERS_TROUBLE, .id = GROUP_LEFT },
-				   span_of(NULL, 0));
+			peers_send(t->peers, i, &head, span_str(note.text));
 	err_restore(&note);
 }
 
@@ -201,7 +199,7 @@ int group_end(struct rank_group *t, int status)
 	if (!t)
 		return status;
 	if (status < 0 && !t->agreed)
-		rank_group_leave(t, status);
+		group_tell_trouble(t, GROUP_LEFT, status);
 	r = group_is_lead(t) ? end_of_lead(t, status) : end_of_other(t, status);
 	err_save(r, &note);
 	peers_close(t->peers);

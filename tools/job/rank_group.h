@@ -34,6 +34,9 @@ bool group_is_lead(const struct rank_group *t);
 /* Returns the rank that works on a leaf. */
 int group_owner(const struct rank_group *t, uint64_t number);
 
+/* Tell all other ranks that this one has failed, or, with id GROUP_LEFT, ended without them. */
+void group_tell_trouble(struct rank_group *t, uint64_t id, int r);
+
 /* Send this rank's findings in one of its leaves to rank 0, in the order of leaves. */
 int group_send(struct rank_group *t, const char *leaf, struct span body);
 /*
