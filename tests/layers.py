@@ -420,7 +420,7 @@ def check_readmes():
                 yield f'{folder}: has no README.md'
 
 
-SYNC = re.compile(r'\b(?:io_file_sync|io_sync_parents|io_write_file|IO_SYNC_DIR|IO_SYNC|fsync|fdatasync|syncfs)\s*[(,]')
+SYNC = re.compile(r'\b(?:io_file_sync|io_file_finish|io_sync_parents|io_write_file|IO_SYNC_DIR|IO_SYNC|fsync|fdatasync|syncfs)\s*[(,]')
 SYNC_PAGE = 'core/commit/README.md'
 
 

@@ -72,17 +72,13 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 		    c->draft->final, ret->n, (unsigned long long)LIMIT_STEP_FILE);
 }
 
-/*
- * Write a marker with the text that Orbax writes. No reader parses it. `where` is the directory in
- * the text.
- */
-static int commit_write_marker(struct commit *c, const char *where, const char *file)
+int commit_write_marker(struct io_dir *dir, const struct io_dir *source, const char *where,
+			const char *file)
 {
 	auto_buf text = { 0 };
-	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", c->ckpt->source->path,
-			 where);
+	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", source->path, where);
 
-	return r < 0 ? r : io_write_file(c->draft->dir, file, buf_span(&text));
+	return r < 0 ? r : io_write_file(dir, file, buf_span(&text));
 }
 
 static int mark_items(struct commit *c)
@@ -102,7 +98,7 @@ static int mark_items(struct commit *c)
 		 */
 		if (!*dir || !c->items[i].handler.p)
 			continue;
-		r = commit_write_marker(c, where, file);
+		r = commit_write_marker(c->draft->dir, c->ckpt->source, where, file);
 		if (r < 0)
 			return r;
 		r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
@@ -120,13 +116,9 @@ static int commit_prepare(struct commit *c)
 
 	for (size_t i = 0; i < c->n_items && r >= 0; i++) {
 		r = seal_item(c, &c->items[i]);
-		if (r < 0)
-			return r;
-		r = check_deadline(c);
+		r = r < 0 ? r : check_deadline(c);
 	}
-	if (r < 0)
-		return r;
-	if (c->finish)
+	if (r >= 0 && c->finish)
 		r = c->finish(c->finish_arg);
 	if (r < 0)
 		return r;
@@ -180,23 +172,6 @@ static int rename_draft(struct commit *c, char **ret_old)
 	}
 }
 
-static int undo_rename(struct commit *c, const char *old)
-{
-	struct draft_dir *d = c->draft;
-
-	return old ? replace_undo(d, old) :
-		     io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
-}
-
-static void remove_replaced(struct commit *c, const char *old)
-{
-	int r = old ? replace_end(c->draft, old) : 0;
-
-	if (r < 0)
-		log_warn("'%s' is replaced, and what was there could not be removed: %s",
-			 c->draft->final, err_text(r));
-}
-
 /* Whether what has the final name now is the draft. */
 static int commit_check_place(const struct draft_dir *d)
 {
@@ -205,28 +180,18 @@ static int commit_check_place(const struct draft_dir *d)
 	return r == 0 ? draft_dir_lost(d) : MIN(r, 0);
 }
 
-/* The name had become that of another writer's draft, which gets it back. */
-static int renamed_other(struct commit *c, int r)
-{
-	struct draft_dir *d = c->draft;
-	struct err_note why;
-
-	err_save(r, &why);
-	io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
-	return err_restore(&why);
-}
-
 /* The rename may or may not survive a power loss, so it is undone. */
 static int renamed_unsynced(struct commit *c, const char *old, int r)
 {
+	struct draft_dir *d = c->draft;
 	struct err_note note, second;
 	int undo;
 
 	err_save(r, &note);
-	undo = undo_rename(c, old);
+	undo = old ? replace_undo(d, old) :
+		     io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
 	if (undo >= 0)
-		return err_at(err_restore(&note), "'%s' could not be made durable",
-			      c->draft->final);
+		return err_at(err_restore(&note), "'%s' could not be made durable", d->final);
 	err_save(undo, &second);
 	return fail(note.code,
 		    "'%s' was renamed and could not be made durable (%s), and renaming it back "
@@ -243,7 +208,8 @@ static int rename_to_step(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	auto_free char *old = NULL;
-	int r = commit_write_marker(c, d->final, "commit_success.txt");
+	struct err_note why;
+	int r = commit_write_marker(d->dir, c->ckpt->source, d->final, "commit_success.txt");
 
 	if (r < 0)
 		return r;
@@ -260,13 +226,20 @@ static int rename_to_step(struct commit *c)
 	if (r < 0)
 		return r;
 	r = old ? 0 : commit_check_place(d);
-	if (r < 0)
-		return renamed_other(c, r);
+	if (r < 0) {
+		/* The name had become that of another writer's draft, which gets it back. */
+		err_save(r, &why);
+		io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+		return err_restore(&why);
+	}
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r < 0)
 		return renamed_unsynced(c, old, r);
 	release_stores(c);
-	remove_replaced(c, old);
+	r = old ? replace_end(d, old) : 0;
+	if (r < 0)
+		log_warn("'%s' is replaced, and what was there could not be removed: %s", d->final,
+			 err_text(r));
 	return 0;
 }
 
@@ -283,7 +256,7 @@ static int put_marker_in_place(struct commit *c)
 	r = draft_dir_check(d);
 	if (r < 0)
 		return r;
-	r = commit_write_marker(c, d->final, "commit_success.txt");
+	r = commit_write_marker(d->dir, c->ckpt->source, d->final, "commit_success.txt");
 	if (r < 0)
 		return r;
 	r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
@@ -306,17 +279,6 @@ static int mark_in_place(struct commit *c)
 	}
 	release_stores(c);
 	return 0;
-}
-
-/* Where the draft's directory is gone, say who has the step now. */
-static int say_lost(struct commit *c, int r)
-{
-	struct err_note why;
-	int now;
-
-	err_save(r, &why);
-	now = draft_dir_check(c->draft);
-	return now < 0 ? now : err_restore(&why);
 }
 
 /* ---- after a failed sync ---- */
@@ -384,13 +346,18 @@ static int prepare_and_publish(struct commit *c)
 
 int commit_run(struct commit *c)
 {
-	int r;
+	struct err_note why;
+	int r, now;
 
 	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final,
 	      c->n_items);
 	r = prepare_and_publish(c);
-	if (r == -ENOENT)
-		r = say_lost(c, r);
+	if (r == -ENOENT) {
+		/* Where the draft's directory is gone, say who has the step now. */
+		err_save(r, &why);
+		now = draft_dir_check(c->draft);
+		r = now < 0 ? now : err_restore(&why);
+	}
 	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");
 	return r;
 }
@@ -409,22 +376,13 @@ static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 			  err_at(r, "the removal of '%s' could not be made durable", name);
 }
 
-static int replace_marker_by_lock(struct io_dir *source, struct io_file *lock, const char *marker)
-{
-	int r = io_write_exact(lock, "{}\n", 3, 0);
-
-	if (r < 0)
-		return r;
-	r = io_file_finish(lock);
-	return r < 0 ? r : io_dirop(source, IO_UNLINK, marker, NULL, 0);
-}
-
 /* In place of the rename: with a lock file, and without the marker, it is an abandoned draft. */
 static int delete_in_bucket(struct io_dir *source, const char *name)
 {
 	auto_free char *lock = str_fmt("%s/" DRAFT_LOCK_FILE, name);
 	auto_free char *marker = str_fmt("%s/commit_success.txt", name);
 	auto_of(io_file) struct io_file *f = NULL;
+	struct err_note why;
 	int r;
 
 	if (!lock || !marker)
@@ -434,10 +392,10 @@ static int delete_in_bucket(struct io_dir *source, const char *name)
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
 		return fail(-EBUSY, "'%s' is being written by another mount or command", name);
-	r = replace_marker_by_lock(source, f, marker);
+	r = io_write_exact(f, "{}\n", 3, 0);
+	r = r < 0 ? r : io_file_finish(f);
+	r = r < 0 ? r : io_dirop(source, IO_UNLINK, marker, NULL, 0);
 	if (r < 0 && r != -ENOENT) {
-		struct err_note why;
-
 		/* Without it the step is listed as before. */
 		err_save(r, &why);
 		io_dirop(source, IO_UNLINK, lock, NULL, 0);
@@ -473,42 +431,33 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	return 0;
 }
 
-/*
- * Mark a directory for deleted steps, so that a root whose last step was moved away is still
- * recognized. The mark is in the first component of to_dir, since the rest may belong to another
- * user.
- */
-static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
-{
-	auto_free char *mark =
-		str_fmt("%.*s/" DETECT_DELETED_FILE, (int)strcspn(to_dir, "/"), to_dir);
-	auto_of(io_file) struct io_file *f = NULL;
-	int r = mark ? io_file_open(ckpt->source, mark, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE,
-				    &f) :
-		       fail(-ENOMEM, "cannot mark '%s'", to_dir);
-
-	return err_except(r, -EEXIST);
-}
-
 int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
 {
 	const struct bucket_mount *b = ckpt->source->bucket;
-	auto_free char *to = NULL;
+	auto_free char *to = str_fmt("%s/%s", to_dir, name);
+	auto_free char *mark =
+		str_fmt("%.*s/" DETECT_DELETED_FILE, (int)strcspn(to_dir, "/"), to_dir);
+	auto_of(io_file) struct io_file *f = NULL;
 	int r;
 
 	if (b)
 		return fail(-EOPNOTSUPP,
 			    "'%s' cannot be moved to '%s': %s does not rename a step as a whole",
 			    name, to_dir, b->name);
+	if (!to || !mark)
+		return fail(-ENOMEM, "cannot move '%s'", name);
 	r = io_mkdir(ckpt->source, to_dir, IO_DIR_MODE);
 	if (r < 0)
 		return r;
-	r = mark_deleted(ckpt, to_dir);
+	/*
+	 * Mark a directory for deleted steps, so that a root whose last step was moved away is
+	 * still recognized. The mark is in the first component of to_dir, since the rest may belong
+	 * to another user.
+	 */
+	r = io_file_open(ckpt->source, mark, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &f);
+	r = err_except(MIN(r, 0), -EEXIST);
 	if (r < 0)
 		return r;
-	to = str_fmt("%s/%s", to_dir, name);
-	if (!to)
-		return fail(-ENOMEM, "cannot move '%s'", name);
 	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, to, 0);
 	if (r == -EXDEV)
 		return fail(-EXDEV, "'%s' is on another file system than the checkpoints", to_dir);

@@ -117,6 +117,12 @@ struct commit {
  */
 int commit_run(struct commit *c);
 /*
+ * Write a marker with the text that Orbax writes, which no reader parses. `where` is the directory
+ * in the text, below source.
+ */
+int commit_write_marker(struct io_dir *dir, const struct io_dir *source, const char *where,
+			const char *file);
+/*
  * -ETIMEDOUT when the deadline of a commit, monotonic or 0 for none, has passed. Any thread may
  * call it.
  */

@@ -40,23 +40,14 @@ static size_t lock_text(const struct draft_dir *d, char text[LOCK_TEXT_MAX])
 				(long)getpid(), (long long)d->init_ns);
 }
 
-/* Programs that show a bucket may give a new file the inode of one with the same name before it. */
-static int has_our_text(const struct draft_dir *d)
-{
-	char own[LOCK_TEXT_MAX];
-	size_t n = lock_text(d, own);
-	auto_buf text = { 0 };
-	int r = io_read_file(d->dir, DRAFT_LOCK_FILE, sizeof(own), &text);
-
-	return r < 0 ? r : span_eq(buf_span(&text), span_of(own, n));
-}
-
 /*
  * Whether the directory of that name and its lock file are those of this draft: 1 or 0. Another
  * writer may have removed them, and even committed a step of that name since.
  */
 static int draft_dir_is_ours(const struct draft_dir *d, const char *name)
 {
+	char own[LOCK_TEXT_MAX];
+	auto_buf text = { 0 };
 	struct stat st;
 	int r = draft_dir_is_it(d, name);
 
@@ -65,15 +56,11 @@ static int draft_dir_is_ours(const struct draft_dir *d, const char *name)
 	r = io_stat(d->dir, DRAFT_LOCK_FILE, &st);
 	if (r < 0 || st.st_dev != d->lock->dev || st.st_ino != d->lock->ino)
 		return err_except(MIN(r, 0), -ENOENT);
-	return d->parent->bucket ? has_our_text(d) : 1;
-}
-
-/* With a name that nobody else uses, only gc does that. */
-static int taken_while_begun(const struct draft_dir *d)
-{
-	return step_name_is_tmp(span_str(d->name)) ?
-		       fail(-ENOENT, "draft '%s' was removed while it was begun", d->name) :
-		       draft_dir_busy(d->name);
+	if (!d->parent->bucket)
+		return 1;
+	/* Programs that show a bucket may give a new file the inode of a former one of its name. */
+	r = io_read_file(d->dir, DRAFT_LOCK_FILE, sizeof(own), &text);
+	return r < 0 ? r : span_eq(buf_span(&text), span_of(own, lock_text(d, own)));
 }
 
 /*
@@ -90,14 +77,17 @@ static int draft_dir_mark(struct draft_dir *d)
 		return draft_dir_busy(d->name);
 	if (r < 0)
 		return r;
-	if (TEMP_FAILURE_RETRY(flock(f->fd, (d->base_name ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
-		r = errno == EWOULDBLOCK ? taken_while_begun(d) :
-					   err_sys("cannot lock draft", d->name);
-	if (r == -EBUSY || r == -ENOENT)
-		return r;
+	if (TEMP_FAILURE_RETRY(flock(f->fd, (d->base_name ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0) {
+		if (errno != EWOULDBLOCK) {
+			d->lock = take(f);
+			return err_sys("cannot lock draft", d->name);
+		}
+		/* With a name that nobody else uses, only gc does that. */
+		return step_name_is_tmp(span_str(d->name)) ?
+			       fail(-ENOENT, "draft '%s' was removed while it was begun", d->name) :
+			       draft_dir_busy(d->name);
+	}
 	d->lock = take(f);
-	if (r < 0)
-		return r;
 	r = io_write_exact(d->lock, text, lock_text(d, text), 0);
 	/* Written now, and not when it is closed, since it has been removed by then. */
 	return r < 0 || !d->parent->bucket ? r : io_file_finish(d->lock);
@@ -149,20 +139,6 @@ int draft_dir_move_away(struct io_dir *parent, const char *from, const char *nam
 	return 0;
 }
 
-/*
- * Check the name of Orbax, or of an old release of ours, for the same draft. Two writers of one
- * step would do no harm to each other, but the later one would fail only at its commit.
- */
-static int check_tmp_of_orbax(struct draft_dir *d)
-{
-	auto_free char *name = str_fmt("%s" STEP_TMP, d->final);
-
-	if (!step_name_is_tmp(span_str(d->name)))
-		return 0;
-	return name ? draft_dir_make_room(d->parent, name) :
-		      fail(-ENOMEM, "cannot begin draft '%s'", d->name);
-}
-
 static int draft_dir_give(int fd, uid_t uid, gid_t gid, const char *name)
 {
 	char self[64];
@@ -207,22 +183,6 @@ static int give_to_user(struct draft_dir *d)
 	return r;
 }
 
-/*
- * The directory of that name is open and marked. -ENOENT: it was removed before that. It may have
- * been made by another writer, which has even committed its step.
- */
-static int draft_dir_check_own(struct draft_dir *d, const char *at)
-{
-	int r = draft_dir_is_ours(d, at);
-
-	if (r == 0)
-		return fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
-	if (r < 0)
-		return r;
-	r = draft_dir_has_others(d->dir, ".");
-	return r > 0 ? draft_dir_refuse(d->parent, at) : r;
-}
-
 /* Undo what this process has made, and nothing else. */
 static void draft_dir_leave(struct draft_dir *d, const char *at, bool is_made)
 {
@@ -247,7 +207,13 @@ static int draft_dir_set_up(struct draft_dir *d, const char *at)
 	r = draft_dir_mark(d);
 	if (r < 0)
 		return r;
-	r = draft_dir_check_own(d, at);
+	/* Another writer may have removed it, made it anew, and even committed its step. */
+	r = draft_dir_is_ours(d, at);
+	if (r == 0)
+		return fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
+	r = r < 0 ? r : draft_dir_has_others(d->dir, ".");
+	if (r > 0)
+		r = draft_dir_refuse(d->parent, at);
 	if (r < 0)
 		return r;
 	r = give_to_user(d);
@@ -322,14 +288,20 @@ static int begin_once(struct io_dir *parent, const char *name, const char *final
 		      bool shared, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = NULL;
+	auto_free char *other = str_fmt("%s" STEP_TMP, final);
 	int r = draft_dir_new(parent, name, final, mode, shared, &d);
 
 	if (r < 0)
 		return r;
+	if (!other)
+		return fail(-ENOMEM, "cannot begin draft '%s'", name);
 	r = draft_dir_make_room(parent, name);
-	if (r < 0)
-		return r;
-	r = check_tmp_of_orbax(d);
+	/*
+	 * Check the name of Orbax, or of an old release of ours, for the same draft. Two writers of
+	 * one step would do no harm to each other, but the later one would fail only at its commit.
+	 */
+	if (r >= 0 && step_name_is_tmp(span_str(name)))
+		r = draft_dir_make_room(parent, other);
 	if (r < 0)
 		return r;
 	r = make_dir(d);

@@ -41,30 +41,28 @@ int draft_dir_has_others(struct io_dir *dir, const char *rel)
 	return io_list(dir, rel, find_other, NULL);
 }
 
-/*
- * In place, a writer locks its file when others can see it already, and only then writes to it.
- * Whether it may be about to do so: 1 or 0.
- */
-static int is_being_begun(struct io_dir *parent, const char *name, const struct io_file *f)
-{
-	int r = step_name_is_tmp(span_str(name)) || f->size ||
-		!clock_is_near(clock_ns_of(f->mtime), DRAFT_BEGUN_NS);
-
-	if (r == 0)
-		r = draft_dir_has_others(parent, name);
-	return r < 0 ? r : !r;
-}
-
 int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
+	bool is_live = false;
 	int r = open_lock(parent, name, &f);
 
-	if (r > 0)
-		r = flock(f->fd, LOCK_EX | LOCK_NB) < 0 ? 1 : is_being_begun(parent, name, f);
 	if (r < 0)
 		return r;
-	*ret = !f ? DRAFT_FOREIGN : r ? DRAFT_LIVE : DRAFT_ABANDONED;
+	if (f && flock(f->fd, LOCK_EX | LOCK_NB) < 0) {
+		is_live = true;
+	} else if (f && !step_name_is_tmp(span_str(name)) && !f->size &&
+		   clock_is_near(clock_ns_of(f->mtime), DRAFT_BEGUN_NS)) {
+		/*
+		 * In place, a writer locks its file when others can see it already, and only then
+		 * writes to it. It may be about to do so.
+		 */
+		r = draft_dir_has_others(parent, name);
+		if (r < 0)
+			return r;
+		is_live = r == 0;
+	}
+	*ret = !f ? DRAFT_FOREIGN : is_live ? DRAFT_LIVE : DRAFT_ABANDONED;
 	return 0;
 }
 

@@ -16,25 +16,11 @@
 #define FIND_NS 20000000   /* ... and the time between them */
 #define ATTEMPTS_AHEAD 256 /* by how many attempts other ranks may be ahead of this one */
 
-/* Files that this rank makes belong to the draft's owner, and only that user may join. */
-static int share_with_user(struct draft_dir *d)
-{
-	struct stat st;
-	int r = io_stat(d->dir, ".", &st);
-
-	if (r < 0)
-		return r;
-	if (user_is_other() && st.st_uid != user_now()->uid)
-		return fail(-EPERM, "draft '%s' belongs to user %u", d->final, st.st_uid);
-	if (geteuid() == 0 && st.st_uid != 0)
-		io_dir_own(d->dir, st.st_uid, st.st_gid);
-	return 0;
-}
-
 int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		   int64_t init_ns, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = NULL;
+	struct stat st;
 	int r = draft_dir_new(parent, name, final, mode, true, &d);
 
 	if (r < 0)
@@ -48,9 +34,14 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_SH | LOCK_NB)) < 0)
 		return err_sys("cannot share draft", d->name);
-	r = share_with_user(d);
+	/* Files that this rank makes belong to the draft's owner, and only that user may join. */
+	r = io_stat(d->dir, ".", &st);
 	if (r < 0)
 		return r;
+	if (user_is_other() && st.st_uid != user_now()->uid)
+		return fail(-EPERM, "draft '%s' belongs to user %u", d->final, st.st_uid);
+	if (geteuid() == 0 && st.st_uid != 0)
+		io_dir_own(d->dir, st.st_uid, st.st_gid);
 	*ret = take(d);
 	return 0;
 }

@@ -190,16 +190,16 @@ static int remove_deleted(struct io_dir *dir, const char *path)
 	return r < 0 ? r : io_remove_tree(dir, gone);
 }
 
-static int remove_found(struct io_dir *dir, const struct gc_found *f)
+static int remove_found(struct io_dir *dir, const char *path, enum gc_kind kind)
 {
 	int r;
 
-	if (f->kind == GC_DELETED || f->kind == GC_BEGUN)
-		return remove_deleted(dir, f->path);
-	if (f->kind == GC_FOREIGN)
-		return io_remove_tree(dir, f->path);
+	if (kind == GC_DELETED || kind == GC_BEGUN)
+		return remove_deleted(dir, path);
+	if (kind == GC_FOREIGN)
+		return io_remove_tree(dir, path);
 	/* Of a step that has its marker, only the lock file is removed: -EEXIST. */
-	r = draft_dir_remove_abandoned(dir, f->path);
+	r = draft_dir_remove_abandoned(dir, path);
 	return r == -EEXIST ? 0 : r;
 }
 
@@ -218,7 +218,7 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 	if (least && r >= 0 && m.newest_ns > clock_real_ns())
 		f.future_ns = m.newest_ns;
 	if (f.removed && !o->dry_run)
-		r = remove_found(dir, &f);
+		r = remove_found(dir, path, kind);
 	/* Its writer returned, or another process removed it first. */
 	if (r == -EBUSY) {
 		f.kind = GC_LIVE;

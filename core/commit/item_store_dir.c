@@ -57,27 +57,23 @@ static struct leaf *store_dir_leaf_of(struct kv *kv)
 /* Get "TEMP/KEY", and make its directories. */
 static int file_path(struct leaf *l, struct span key, char **ret)
 {
-	struct io_dir *dir = l->store->dir;
-	char *path = NULL;
+	auto_free char *path = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
 	bool made;
 	int r = 0;
 
-	path = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
 	if (!path)
 		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 	pthread_mutex_lock(&l->lock);
 	made = l->made;
 	pthread_mutex_unlock(&l->lock);
 	if (!made || memchr(key.p, '/', key.n))
-		r = io_make_parents(dir, path, l->store->opts.dir_mode);
-	if (r < 0) {
-		free(path);
+		r = io_make_parents(l->store->dir, path, l->store->opts.dir_mode);
+	if (r < 0)
 		return r;
-	}
 	pthread_mutex_lock(&l->lock);
 	l->made = true;
 	pthread_mutex_unlock(&l->lock);
-	*ret = path;
+	*ret = take(path);
 	return 0;
 }
 
@@ -94,7 +90,6 @@ struct piecewise {
 
 static int remember_sum(struct leaf *l, struct sum sum)
 {
-	int r = 0;
 	auto_unlock pthread_mutex_t *held = lock_hold(&l->lock);
 
 	if (l->n_sums == l->sum_cap) {
@@ -102,24 +97,14 @@ static int remember_sum(struct leaf *l, struct sum sum)
 		size_t cap = l->sum_cap ? 2 * l->sum_cap : 4;
 		struct sum *more = reallocarray(l->sum, cap, sizeof(*more));
 
-		if (more) {
-			l->sum = more;
-			l->sum_cap = cap;
-		} else {
-			r = fail(-ENOMEM, "cannot remember %zu checksums", cap);
-		}
+		if (!more)
+			return fail(-ENOMEM, "cannot remember %zu checksums", cap);
+		l->sum = more;
+		l->sum_cap = cap;
 	}
 	sum.number = l->n_sums;
-	if (r >= 0)
-		l->sum[l->n_sums++] = sum;
-	return r;
-}
-
-static int keep_key(struct leaf *l, struct span key, struct span *ret)
-{
-	auto_unlock pthread_mutex_t *held = lock_hold(&l->lock);
-
-	return arena_keep(&l->keys, key, ret);
+	l->sum[l->n_sums++] = sum;
+	return 0;
 }
 
 static int store_dir_piecewise_add(struct kv_stream *s, struct span piece)
@@ -177,7 +162,9 @@ static int store_dir_leaf_put_open(struct kv *kv, struct span key, struct kv_str
 
 	if (r < 0)
 		return r;
-	r = keep_key(l, key, &p->key);
+	pthread_mutex_lock(&l->lock);
+	r = arena_keep(&l->keys, key, &p->key);
+	pthread_mutex_unlock(&l->lock);
 	if (r < 0)
 		return r;
 	r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
@@ -374,12 +361,9 @@ static int sync_leaf(struct leaf *l)
 static int move_up(void *arg, const char *name, unsigned char type)
 {
 	struct leaf *l = arg;
-	auto_free char *from = NULL;
+	auto_free char *from = str_fmt("%s/%s", l->path, name);
 
-	from = str_fmt("%s/%s", l->path, name);
-	if (!from)
-		return -ENOMEM;
-	return io_dirop(l->store->dir, IO_RENAME_NEW, from, name, 0);
+	return from ? io_dirop(l->store->dir, IO_RENAME_NEW, from, name, 0) : -ENOMEM;
 }
 
 static int place_bare(struct leaf *l)
@@ -397,26 +381,16 @@ static int place_bare(struct leaf *l)
 	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
 }
 
-/*
- * Whether zarr uses the name in an array's directory; other files of an item have different names.
- */
-static bool is_of_array(const char *name)
-{
-	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") ||
-	       !strcmp(name, "zarr.json") || !strcmp(name, "c");
-}
-
 static int move_down(void *arg, const char *name, unsigned char type)
 {
 	struct leaf *l = arg;
-	auto_free char *to = NULL;
+	auto_free char *to = str_fmt("%s/%s", l->path, name);
 
-	if (!is_of_array(name))
+	/* Other files of an item have names that zarr does not use in an array's directory. */
+	if ((name[0] < '0' || name[0] > '9') && strcmp(name, ".zarray") &&
+	    strcmp(name, "zarr.json") && strcmp(name, "c"))
 		return 0;
-	to = str_fmt("%s/%s", l->path, name);
-	if (!to)
-		return -ENOMEM;
-	return io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0);
+	return to ? io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0) : -ENOMEM;
 }
 
 int item_store_leaf_unplace(struct kv *kv)
@@ -476,10 +450,9 @@ int item_store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, cons
 {
 	struct leaf *l = store_dir_leaf_of(kv);
 	auto_of(io_file) struct io_file *in = NULL, *out = NULL;
-	auto_free char *from = NULL;
+	auto_free char *from = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
 	int r;
 
-	from = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
 	if (!from)
 		return fail(-ENOMEM, "cannot copy '%s'", path);
 	r = io_file_open(l->store->dir, from, O_RDONLY, 0, &in);
@@ -492,17 +465,13 @@ int item_store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, cons
 	return r < 0 ? r : io_file_sync(out);
 }
 
-/* Whether readers use the file to determine the store or the leaves of an item. */
-static bool is_file_of_item(struct span name)
-{
-	return span_eq(name, span_str("_METADATA")) || span_eq(name, span_str("manifest.ocdbt"));
-}
-
 int item_store_leaf_check(struct span param)
 {
 	int r = param.n ? io_path_check(param, "leaf") : 0;
 
-	if (r < 0 || is_file_of_item(param))
+	/* Readers use two files to determine the store and the leaves of an item. */
+	if (r < 0 || span_eq(param, span_str("_METADATA")) ||
+	    span_eq(param, span_str("manifest.ocdbt")))
 		return fail(
 			-EINVAL,
 			"'%.*s' cannot be the name of a directory, and with ocdbt=off each leaf "

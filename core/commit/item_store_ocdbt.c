@@ -8,6 +8,7 @@
  */
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/commit/item_store_impl.h"
 
 /*
@@ -79,9 +80,9 @@ static int store_ocdbt_grow(struct leaf *l)
 	return 0;
 }
 
-/* Called with the lock held. */
-static int store_ocdbt_set(struct leaf *l, struct span key, const struct ocdbt_value *value)
+static int store_ocdbt_keep(struct leaf *l, struct span key, const struct ocdbt_value *value)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&l->lock);
 	struct ocdbt_value v = *value;
 	struct entry *e = store_ocdbt_find(l, key);
 	uint32_t *at;
@@ -107,16 +108,6 @@ static int store_ocdbt_set(struct leaf *l, struct span key, const struct ocdbt_v
 	e->next = *at;
 	*at = ++l->n;
 	return 0;
-}
-
-static int store_ocdbt_keep(struct leaf *l, struct span key, const struct ocdbt_value *value)
-{
-	int r;
-
-	pthread_mutex_lock(&l->lock);
-	r = store_ocdbt_set(l, key, value);
-	pthread_mutex_unlock(&l->lock);
-	return MIN(r, 0);
 }
 
 static int store_ocdbt_leaf_put(struct kv *kv, struct span key, struct span value)

@@ -55,6 +55,18 @@ static bool seal_is_metadata(struct span key)
 	return span_eq(key, span_str(".zarray")) || span_eq(key, span_str("zarr.json"));
 }
 
+/* The path in the draft of a name in the item; NULL: no memory. */
+static char *path_in_item(const struct commit_item *item, struct span name)
+{
+	return str_fmt("%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "", SPAN_ARG(name));
+}
+
+/* Whether this rank provides a value: its document, or its chunk. */
+static bool is_provided(const struct commit_leaf *leaf, struct span key)
+{
+	return seal_is_metadata(key) ? !leaf->no_document : is_retained(leaf, key);
+}
+
 static int seal_add_key(void *arg, struct span key, const struct ocdbt_value *value)
 {
 	struct keys *k = arg;
@@ -62,12 +74,12 @@ static int seal_add_key(void *arg, struct span key, const struct ocdbt_value *va
 	auto_buf full = { 0 };
 	int r;
 
+	if (!is_provided(k->leaf, key))
+		return 0;
 	/*
 	 * The document of a part is omitted, since the document of the whole array is written once.
 	 */
-	if (seal_is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
-		return 0;
-	if (!seal_is_metadata(key) && !is_retained(k->leaf, key))
+	if (seal_is_metadata(key) && k->leaf->rank && !k->leaf->json.p)
 		return 0;
 	r = full_key(k->leaf, key, &full);
 	if (r < 0)
@@ -205,38 +217,30 @@ struct placing {
 static int copy_value(void *arg, struct span key, uint64_t len)
 {
 	struct placing *l = arg;
-	auto_buf to = { 0 }, name = { 0 };
+	struct io_dir *dir = l->c->draft->dir;
+	auto_free char *to = NULL;
+	auto_buf name = { 0 };
 	int r;
 
-	if (seal_is_metadata(key) ? l->leaf->no_document : !is_retained(l->leaf, key))
+	if (!is_provided(l->leaf, key))
 		return 0;
-	if (l->item->name.n)
-		r = buf_addf(&to, "%.*s/", SPAN_ARG(l->item->name));
-	else
-		r = 0;
-	if (r < 0)
-		return r;
 	r = full_key(l->leaf, key, &name);
 	if (r < 0)
 		return r;
 	r = io_path_check(buf_span(&name), "leaf");
 	if (r < 0)
 		return r;
-	r = buf_add_span(&to, buf_span(&name));
-	if (r < 0)
-		return r;
-	if (!buf_str(&to))
-		r = -ENOMEM;
-	if (r < 0)
-		return r;
-	r = io_make_parents(l->c->draft->dir, buf_str(&to), io_dir_mode(l->c->dir_mode));
+	to = path_in_item(l->item, buf_span(&name));
+	if (!to)
+		return -ENOMEM;
+	r = io_make_parents(dir, to, io_dir_mode(l->c->dir_mode));
 	if (r < 0)
 		return r;
 	if (seal_is_metadata(key) && l->leaf->json.p)
-		r = io_write_file(l->c->draft->dir, buf_str(&to), l->leaf->json);
+		r = io_write_file(dir, to, l->leaf->json);
 	else
-		r = item_store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
-	return r < 0 ? r : io_sync_parents(l->c->draft->dir, buf_str(&to));
+		r = item_store_leaf_copy(l->leaf->kv, key, dir, to);
+	return r < 0 ? r : io_sync_parents(dir, to);
 }
 
 struct summing {
@@ -244,61 +248,53 @@ struct summing {
 	struct kv_table *table;
 };
 
+/* Skips the values that copy_value() skips, since they are in the tables of other ranks. */
 static int seal_add_sum(void *arg, struct span key, uint32_t crc)
 {
 	struct summing *s = arg;
 	auto_buf name = { 0 };
-	int r = full_key(s->leaf, key, &name);
+	int r;
 
-	return r < 0 ? r : kv_table_add(s->table, buf_span(&name), crc);
-}
-
-/* Skips the values that copy_value() skips, since they are in the tables of other ranks. */
-static int add_own_sum(void *arg, struct span key, uint32_t crc)
-{
-	struct summing *s = arg;
-
-	if (seal_is_metadata(key) ? s->leaf->no_document : !is_retained(s->leaf, key))
+	if (!is_provided(s->leaf, key))
 		return 0;
 	if (seal_is_metadata(key) && s->leaf->json.p)
 		crc = crc32c(s->leaf->json);
-	return seal_add_sum(arg, key, crc);
+	r = full_key(s->leaf, key, &name);
+	return r < 0 ? r : kv_table_add(s->table, buf_span(&name), crc);
 }
 
 /*
- * Write one table. The ranks write different values, so the hashes of their tables, which are their
- * names, differ.
+ * Write the checksums of values in directories (kv_table.h). The ranks write different values, so
+ * the hashes of their tables, which are their names, differ.
  */
-static int put_table(struct commit *c, struct span item, struct span bytes)
-{
-	auto_free char *path = str_fmt("%.*s%s" KV_TABLE_DIR "/%016llx", SPAN_ARG(item),
-				       item.n ? "/" : "", (unsigned long long)hash64(bytes, 0));
-	int r = path ? io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode)) :
-		       fail(-ENOMEM, "cannot write checksums");
-
-	if (r < 0)
-		return r;
-	r = io_write_file(c->draft->dir, path, bytes);
-	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
-}
-
-/* Write the checksums of values in directories (kv_table.h). */
-static int write_table(struct commit *c, struct commit_item *item,
-		       int (*add)(void *arg, struct span key, uint32_t crc))
+static int write_table(struct commit *c, struct commit_item *item)
 {
 	auto_kv_table table = { 0 };
 	struct summing s = { .table = &table };
+	auto_free char *path = NULL;
 	auto_buf bytes = { 0 };
+	char name[64];
 	int r;
 
 	for (size_t i = 0; i < item->n_leaves; i++) {
 		s.leaf = &item->leaves[i];
-		r = item_store_leaf_each_sum(s.leaf->kv, add, &s);
+		r = item_store_leaf_each_sum(s.leaf->kv, seal_add_sum, &s);
 		if (r < 0)
 			return r;
 	}
 	r = kv_table_pack(&table, &bytes);
-	return r > 0 ? put_table(c, item->name, buf_span(&bytes)) : r;
+	if (r <= 0)
+		return r;
+	snprintf(name, sizeof(name), KV_TABLE_DIR "/%016llx",
+		 (unsigned long long)hash64(buf_span(&bytes), 0));
+	path = path_in_item(item, span_str(name));
+	if (!path)
+		return fail(-ENOMEM, "cannot write checksums");
+	r = io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode));
+	if (r < 0)
+		return r;
+	r = io_write_file(c->draft->dir, path, buf_span(&bytes));
+	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
 }
 
 static int seal_directories(struct commit *c, struct commit_item *item)
@@ -316,7 +312,7 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 		if (r == -EEXIST || r == -ENOTEMPTY)
 			r = two_leaves(item->leaves[i].param);
 	}
-	return r < 0 ? r : write_table(c, item, seal_add_sum);
+	return r < 0 ? r : write_table(c, item);
 }
 
 /* ---- files ---- */
@@ -341,11 +337,9 @@ static int write_long(struct io_dir *dir, const char *path, const struct commit_
 
 int seal_file(struct commit *c, const struct commit_item *item, const struct commit_file *f)
 {
-	auto_free char *path = NULL;
+	auto_free char *path = path_in_item(item, f->name);
 	int r;
 
-	path = str_fmt("%.*s%s%.*s", SPAN_ARG(item->name), item->name.n ? "/" : "",
-		       SPAN_ARG(f->name));
 	if (!path)
 		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
 	r = io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode));
@@ -363,7 +357,6 @@ int seal_file(struct commit *c, const struct commit_item *item, const struct com
 /* ---- files of earlier attempts ---- */
 
 struct cleaning {
-	const struct commit_item *item;
 	struct buf names;      /* each name is NUL-terminated */
 	struct span *retained; /* sorted entries that are kept */
 	size_t n;
@@ -382,29 +375,6 @@ static bool is_needed(void *arg, const char *name)
 	/* If the item is the whole draft, the draft's lock file is in the same directory. */
 	return !strcmp(name, DRAFT_LOCK_FILE) ||
 	       (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), seal_by_name));
-}
-
-static int keep_entries(struct cleaning *cl)
-{
-	const struct commit_item *item = cl->item;
-	size_t at = 0, n = item->n_leaves + item->n_retained;
-	int r = 0;
-
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = item_store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
-							       item->retained[i - item->n_leaves],
-					  &cl->names);
-		if (r < 0)
-			break;
-		r = buf_add_byte(&cl->names, 0);
-	}
-	cl->retained = calloc(n + 1, sizeof(*cl->retained));
-	if (r < 0 || !cl->retained)
-		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", n);
-	for (; at < cl->names.n; at += cl->retained[cl->n++].n + 1)
-		cl->retained[cl->n] = span_str((char *)cl->names.p + at);
-	qsort(cl->retained, cl->n, sizeof(*cl->retained), seal_by_name);
-	return 0;
 }
 
 /*
@@ -430,14 +400,25 @@ static int take_names_back(struct commit_item *item)
 /* Remove all files that the draft does not need: those of a failed commit, or of removed leaves. */
 static int seal_clean_item(struct commit_item *item)
 {
-	struct cleaning cl = { .item = item };
+	struct cleaning cl = { 0 };
+	size_t n = item->n_leaves + item->n_retained;
 	int r = take_names_back(item);
 
-	if (r < 0)
-		return r;
-	r = keep_entries(&cl);
-	if (r >= 0)
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = item_store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
+							       item->retained[i - item->n_leaves],
+					  &cl.names);
+		r = r < 0 ? r : buf_add_byte(&cl.names, 0);
+	}
+	cl.retained = calloc(n + 1, sizeof(*cl.retained));
+	if (!cl.retained)
+		r = fail(-ENOMEM, "cannot look at %zu leaves", n);
+	if (r >= 0) {
+		for (size_t at = 0; at < cl.names.n; at += cl.retained[cl.n++].n + 1)
+			cl.retained[cl.n] = span_str((char *)cl.names.p + at);
+		qsort(cl.retained, cl.n, sizeof(*cl.retained), seal_by_name);
 		r = io_remove_entries(item_store_dir(item->store), ".", is_needed, &cl);
+	}
 	buf_release(&cl.names);
 	free(cl.retained);
 	return r;
@@ -452,19 +433,6 @@ static int seal_values_own(struct commit *c, struct commit_item *item)
 		return r;
 	return item_store_is_ocdbt(item->store) ? seal_database(c, item) :
 						  seal_directories(c, item);
-}
-
-/* The directories of a rank contain leaves that it may need again: nothing is removed. */
-static int copy_values(struct commit *c, struct commit_item *item)
-{
-	for (size_t i = 0; i < item->n_leaves; i++) {
-		struct placing l = { c, item, &item->leaves[i] };
-		int r = kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l);
-
-		if (r < 0)
-			return r;
-	}
-	return item->n_leaves ? write_table(c, item, add_own_sum) : 0;
 }
 
 /* The merged databases, and the files that describe the values. */
@@ -498,8 +466,19 @@ int seal_item(struct commit *c, struct commit_item *item)
 
 int seal_shared_item(struct commit *c, struct commit_item *item)
 {
-	int r = !item->store || item_store_is_ocdbt(item->store) ? seal_values_own(c, item) :
-								   copy_values(c, item);
+	int r = 0;
 
+	if (!item->store || item_store_is_ocdbt(item->store)) {
+		r = seal_values_own(c, item);
+	} else {
+		/* The rank may need the leaves in its directories again: nothing is removed. */
+		for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+			struct placing l = { c, item, &item->leaves[i] };
+
+			r = kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l);
+		}
+		if (r >= 0 && item->n_leaves)
+			r = write_table(c, item);
+	}
 	return seal_of_item(item, r < 0 ? r : seal_documents(c, item));
 }

@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
-#include "core/commit/draft_dir.h"
+#include "core/commit/commit.h"
 #include "core/io/bucket_mount.h"
 
 struct copying {
@@ -18,44 +18,28 @@ struct copying {
 	struct io_dir *to;
 };
 
-static int copy_file(const struct step_copy *c, struct io_dir *into, const char *rel)
+static int copy_entry_own(void *arg, const char *path, unsigned char type)
 {
+	const struct copying *copy = arg;
+	const struct step_copy *c = copy->c;
 	auto_of(io_file) struct io_file *from = NULL, *to = NULL;
-	int r = c->check(c->arg);
+	int r;
 
+	if (!strcmp(path_last(path), DRAFT_LOCK_FILE))
+		return 1;
+	if (type == DT_DIR)
+		return io_dirop(copy->to, IO_MKDIR, path, NULL, c->dir_mode);
+	r = c->check(c->arg);
 	if (r < 0)
 		return r;
-	r = io_file_open(c->from, rel, O_RDONLY, 0, &from);
+	r = io_file_open(c->from, path, O_RDONLY, 0, &from);
 	if (r < 0)
 		return r;
-	r = io_file_open(into, rel, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &to);
+	r = io_file_open(copy->to, path, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &to);
 	if (r < 0)
 		return r;
 	r = io_copy_range(from, to, 0, from->size);
 	return r < 0 ? r : io_file_finish(to);
-}
-
-static int copy_entry_own(void *arg, const char *path, unsigned char type)
-{
-	const struct copying *copy = arg;
-
-	if (!strcmp(path_last(path), DRAFT_LOCK_FILE))
-		return 1;
-	if (type != DT_DIR)
-		return copy_file(copy->c, copy->to, path);
-	return io_dirop(copy->to, IO_MKDIR, path, NULL, copy->c->dir_mode);
-}
-
-static int copy_write_marker(const struct step_copy *c, struct io_dir *to)
-{
-	auto_buf text = { 0 };
-	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", c->source->path,
-			 c->final);
-
-	if (r < 0)
-		return r;
-	r = c->check(c->arg);
-	return r < 0 ? r : io_write_file(to, "commit_success.txt", buf_span(&text));
 }
 
 static bool is_lock_file(void *arg, const char *name)
@@ -106,7 +90,10 @@ static int copy_into(const struct step_copy *c, struct draft_dir *place)
 	r = draft_dir_check(place);
 	if (r < 0)
 		return r;
-	r = copy_write_marker(c, place->dir);
+	r = c->check(c->arg);
+	if (r < 0)
+		return r;
+	r = commit_write_marker(place->dir, c->source, c->final, "commit_success.txt");
 	/* Locks do not reach other machines, which may have taken the place. */
 	return r < 0 ? r : draft_dir_check(place);
 }

@@ -193,31 +193,24 @@ static int punch_wasteful(struct tidying *t, const struct commit_item *item)
 	return r;
 }
 
-static int tidy_files(struct tidying *t, const struct commit_item *item)
-{
-	bool wasteful = false;
-	int r = item_store_each_file(item->store, tidy_add_file, t);
-
-	if (r < 0 || !t->n)
-		return r;
-	qsort(t->file, t->n, sizeof(*t->file), tidy_by_path);
-	t->last = t->n;
-	r = each_value(t, item, count_used);
-	if (r < 0)
-		return r;
-	r = remove_unused(t, item_store_dir(item->store), &wasteful);
-	return r < 0 || !wasteful ? r : punch_wasteful(t, item);
-}
-
 static int tidy_database(const struct commit_item *item)
 {
+	struct io_dir *dir = item_store_dir(item->store);
 	struct tidying t = { 0 };
+	bool wasteful = false;
 	int r;
 
 	/* Without leaves there is no database. */
 	if (!item->n_leaves)
-		return io_remove_tree(item_store_dir(item->store), "d");
-	r = tidy_files(&t, item);
+		return io_remove_tree(dir, "d");
+	r = item_store_each_file(item->store, tidy_add_file, &t);
+	if (r >= 0 && t.n) {
+		qsort(t.file, t.n, sizeof(*t.file), tidy_by_path);
+		t.last = t.n;
+		r = each_value(&t, item, count_used);
+		r = r < 0 ? r : remove_unused(&t, dir, &wasteful);
+		r = r < 0 || !wasteful ? r : punch_wasteful(&t, item);
+	}
 	free(t.file);
 	free(t.range);
 	return r;
@@ -228,17 +221,14 @@ static bool is_of_step(void *arg, const char *name)
 	return !item_store_is_temporary(name);
 }
 
-/* Remove all directories with temporary names, since all leaves have their own names. */
-static int tidy_directories(const struct commit_item *item)
-{
-	return item->n_retained ?
-		       io_remove_entries(item_store_dir(item->store), ".", is_of_step, NULL) :
-		       0;
-}
-
 int tidy_item(const struct commit_item *item)
 {
 	if (!item->store)
 		return 0;
-	return item_store_is_ocdbt(item->store) ? tidy_database(item) : tidy_directories(item);
+	if (item_store_is_ocdbt(item->store))
+		return tidy_database(item);
+	/* All leaves have their own names, so directories with temporary names are not theirs. */
+	return item->n_retained ?
+		       io_remove_entries(item_store_dir(item->store), ".", is_of_step, NULL) :
+		       0;
 }
