@@ -55,21 +55,11 @@ static int derived_store_add_piece(void *arg, const void *p, size_t n)
 	return io_write_exact(f->file, p, n, at);
 }
 
-/* Free the elements of an intermediate result, which nobody else reads. */
-static void forget_inner(struct kv_derived *k)
-{
-	auto_of(io_file) struct io_file *f = NULL;
-
-	streams_user_remove(k->ckpt->streams, &k->user);
-	pthread_mutex_lock(&k->lock);
-	f = take(k->file);
-	pthread_mutex_unlock(&k->lock);
-}
-
 /* Called with the lock held. */
 static int compute(struct kv_derived *k)
 {
-	auto_of(io_file) struct io_file *f = NULL;
+	auto_of(io_file) struct io_file *f = NULL, *intermediate = NULL;
+	struct kv_derived *inner = k->inner ? derived_of(k->inner) : NULL;
 	struct into_file to = { 0 };
 	int r = streams_file(k->ckpt->streams, k->ckpt->io, k->plan.bytes, &f);
 
@@ -77,9 +67,13 @@ static int compute(struct kv_derived *k)
 		return err_at(r, "%s", k->plan.name);
 	to.file = f;
 	r = derived_run(&k->plan, derived_store_add_piece, &to);
-	if (k->inner) {
+	/* Free the elements of an intermediate result, which nobody else reads. */
+	if (inner) {
 		cache_drop(k->ckpt->cache, k->inner_owner);
-		forget_inner(derived_of(k->inner));
+		streams_user_remove(inner->ckpt->streams, &inner->user);
+		pthread_mutex_lock(&inner->lock);
+		intermediate = take(inner->file);
+		pthread_mutex_unlock(&inner->lock);
 	}
 	if (r < 0)
 		return r;
@@ -181,28 +175,24 @@ static const struct kv_ops derived_ops = {
 
 static int computed_store(struct item *item, const struct derived *d, struct kv **ret);
 
-/* In a chain of functions, open the result of the previous function as an array. */
-static int open_inner(struct item *item, const struct derived *d, struct kv_derived *k)
-{
-	int r = computed_store(item, d->inner, &k->inner);
-
-	k->inner_owner = cache_owner();
-	return r < 0 ? r :
-		       zarr_open(&item->ckpt->inner_env, k->inner, span_of(NULL, 0), k->inner_owner,
-				 0, &k->input[0]);
-}
-
 static int open_inputs(struct item *item, const struct derived *d, struct kv_derived *k)
 {
+	int r;
+
 	k->input = calloc(d->n_inputs, sizeof(struct zarr *));
 	if (!k->input)
 		return fail(-ENOMEM, "cannot open %u arrays", d->n_inputs);
 	k->plan.n_inputs = d->n_inputs;
-	if (d->inner)
-		return open_inner(item, d, k);
+	/* In a chain of functions, the result of the previous function is an array. */
+	if (d->inner) {
+		r = computed_store(item, d->inner, &k->inner);
+		k->inner_owner = cache_owner();
+		return r < 0 ? r :
+			       zarr_open(&item->ckpt->inner_env, k->inner, span_of(NULL, 0),
+					 k->inner_owner, 0, &k->input[0]);
+	}
 	for (unsigned i = 0; i < d->n_inputs; i++) {
 		const struct tree_node *in = d->input[i];
-		int r;
 
 		if (in->kind != TREE_LEAF || in->value == TREE_VALUE_NONE ||
 		    in->value == TREE_VALUE_PLACEHOLDER ||
@@ -279,16 +269,6 @@ static int computed_store(struct item *item, const struct derived *d, struct kv 
 	return 0;
 }
 
-static int derived_store_open_file(struct item *item, const char *path, struct io_file **ret)
-{
-	auto_free char *dir_copy = strdup(path), *base_copy = strdup(path);
-	auto_of(io_dir) struct io_dir *dir = NULL;
-	int r = dir_copy && base_copy ? io_dir_open(item->ckpt->io, dirname(dir_copy), &dir) :
-					fail(-ENOMEM, "cannot open '%s'", path);
-
-	return r < 0 ? r : io_file_open(dir, basename(base_copy), O_RDONLY, 0, ret);
-}
-
 static int read_npy_header(struct io_file *f, const char *path, struct npy *ret)
 {
 	auto_buf head = { 0 };
@@ -315,12 +295,18 @@ static int read_npy_header(struct io_file *f, const char *path, struct npy *ret)
 /* Open an .npy file of the user as an array of one chunk. */
 static int file_store(struct item *item, const char *path, struct kv **ret)
 {
+	auto_free char *dir_copy = strdup(path), *base_copy = strdup(path);
+	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_of(io_file) struct io_file *f = NULL;
 	auto_of(kv) struct kv *kv = NULL;
 	auto_buf meta = { 0 }, chunk = { 0 };
 	struct npy npy;
-	int r = derived_store_open_file(item, path, &f);
+	int r = dir_copy && base_copy ? io_dir_open(item->ckpt->io, dirname(dir_copy), &dir) :
+					fail(-ENOMEM, "cannot open '%s'", path);
 
+	if (r < 0)
+		return r;
+	r = io_file_open(dir, basename(base_copy), O_RDONLY, 0, &f);
 	if (r < 0)
 		return r;
 	r = read_npy_header(f, path, &npy);

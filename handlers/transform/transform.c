@@ -63,17 +63,6 @@ static int fill_indexes(struct transform *t, const struct rule *rule, struct spa
 	return r < 0 ? r : arena_keep(&t->arena, buf_span(&out), ret);
 }
 
-/* Check that all groups that a replacement text names exist. */
-static int check_pieces(const struct rule *rule, struct span text)
-{
-	struct regex_piece piece;
-	int r;
-
-	while ((r = regex_piece(rule->key, &text, &piece)) > 0)
-		;
-	return r < 0 ? err_at(r, "%s: original_key", rule->what) : 0;
-}
-
 static int read_originals(struct transform *t, const struct json *j, struct rule *rule)
 {
 	size_t n = j->kind == JSON_ARRAY ? j->n : 1;
@@ -83,17 +72,23 @@ static int read_originals(struct transform *t, const struct json *j, struct rule
 			    n, RULE_INPUTS_MAX);
 	for (size_t i = 0; i < n; i++) {
 		const struct json *one = j->kind == JSON_ARRAY ? &j->items[i] : j;
+		struct regex_piece piece;
+		struct span rest;
+		int r;
 
 		if (one->kind != JSON_STRING)
 			return fail(-EINVAL, "%s: original_key takes a text, or a list of texts",
 				    rule->what);
-		int r = fill_indexes(t, rule, one->s, &rule->original[i]);
-
+		r = fill_indexes(t, rule, one->s, &rule->original[i]);
 		if (r < 0)
 			return r;
-		r = check_pieces(rule, rule->original[i]);
+		/* All groups that the text names must exist. */
+		rest = rule->original[i];
+		do
+			r = regex_piece(rule->key, &rest, &piece);
+		while (r > 0);
 		if (r < 0)
-			return r;
+			return err_at(r, "%s: original_key", rule->what);
 	}
 	rule->n_originals = (unsigned)n;
 	rule->has_original = true;
@@ -269,14 +264,6 @@ static int by_key_backwards(const void *a, const void *b)
 	return c ? c : (rb > ra) - (rb < ra);
 }
 
-static void sort_rules(struct transform *t)
-{
-	for (size_t i = 0; i < t->n_rules; i++)
-		t->by_key[i] = &t->rule[i];
-	if (t->n_rules)
-		qsort(t->by_key, t->n_rules, sizeof(*t->by_key), by_key_backwards);
-}
-
 /* ---- "for" ---- */
 
 /*
@@ -383,9 +370,10 @@ static int read_rules(struct transform *t, const struct json *rules)
 			r = read_rule(t, &rules->items[i], rule);
 		}
 	}
-	if (r < 0)
-		return r;
-	sort_rules(t);
+	for (size_t i = 0; i < t->n_rules; i++)
+		t->by_key[i] = &t->rule[i];
+	if (t->n_rules)
+		qsort(t->by_key, t->n_rules, sizeof(*t->by_key), by_key_backwards);
 	return r;
 }
 
@@ -435,32 +423,26 @@ static int read_whole_file(const char *path, struct buf *ret)
 	return r;
 }
 
-static int parse_rules_document(struct transform *t, struct span text)
-{
-	auto_free char *what = str_fmt("'%s'", t->path);
-	int r = what ? json_parse(text, what, &t->doc) : fail(-ENOMEM, "cannot read '%s'", t->path);
-
-	if (r < 0)
-		return r;
-	r = read_document(t);
-	return r < 0 ? err_at(r, "'%s'", t->path) : 0;
-}
-
 int transform_open(const char *given, struct transform **ret)
 {
 	auto_of(transform) struct transform *t = calloc(1, sizeof(*t));
 	bool is_text = given[0] == '{';
 	const char *path = is_text ? "transforms=" : given;
+	auto_free char *what = str_fmt("'%s'", path);
 	auto_buf text = { 0 };
 	int r;
 
 	if (t)
 		t->path = strdup(path);
-	if (!t || !t->path)
+	if (!t || !t->path || !what)
 		return fail(-ENOMEM, "cannot read '%s'", path);
 	r = is_text ? buf_add_str(&text, given) : read_whole_file(path, &text);
-	if (r >= 0)
-		r = parse_rules_document(t, buf_span(&text));
+	r = r < 0 ? r : json_parse(buf_span(&text), what, &t->doc);
+	if (r >= 0) {
+		r = read_document(t);
+		if (r < 0)
+			err_at(r, "%s", what);
+	}
 	/* The user wrote this file, so it is an invalid argument and not a damaged checkpoint. */
 	if (r < 0)
 		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;

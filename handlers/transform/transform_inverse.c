@@ -10,6 +10,7 @@
  * stored key.
  */
 #include <ctype.h>
+#include <stdio.h>
 
 #include "core/base/err.h"
 #include "handlers/transform/transform_impl.h"
@@ -194,15 +195,12 @@ static int fill_key(const struct rule *rule, const struct regex_match *m, struct
 
 	for (int at = 1; r >= 0 && (kind = key_piece(&key, &groups, ret, &group)) > 0;
 	     at = groups + 1) {
-		char name[8] = { 'g', (char)('0' + at) };
+		char name[16];
 		int number;
 
 		if (kind != 1)
 			continue;
-		if (at > 9) {
-			name[1] = (char)('0' + at / 10);
-			name[2] = (char)('0' + at % 10);
-		}
+		snprintf(name, sizeof(name), "g%d", at);
 		number = regex_group(rule->inverse, span_str(name));
 		r = number < 0 ? -EINVAL : buf_add_span(ret, m->group[number]);
 	}

@@ -55,27 +55,6 @@ static int transform_tree_no_memory(void)
 
 /* ---- the stored tree, by keys ---- */
 
-static int joined_key(struct remake *m, const struct tree_node *node, struct span *ret)
-{
-	size_t len = 0;
-	uint8_t *p;
-
-	for (const struct tree_node *n = node; n->parent; n = n->parent)
-		len += n->key.n + (n->parent->parent != NULL);
-	p = arena_alloc(&m->arena, len + 1);
-	if (!p)
-		return transform_tree_no_memory();
-	*ret = span_of(p, len);
-	for (const struct tree_node *n = node; n->parent; n = n->parent) {
-		len -= n->key.n;
-		if (n->key.n)
-			memcpy(p + len, n->key.p, n->key.n);
-		if (n->parent->parent)
-			p[--len] = '/';
-	}
-	return 0;
-}
-
 static int transform_tree_by_key(const void *a, const void *b)
 {
 	return span_cmp(((const struct stored *)a)->key, ((const struct stored *)b)->key);
@@ -87,15 +66,18 @@ static int take_apart(struct remake *m)
 	if (!m->stored)
 		return transform_tree_no_memory();
 	for (uint32_t i = 0; i < m->in->n_nodes; i++) {
-		const struct tree_node *node = m->in->nodes[i];
+		struct stored *s = &m->stored[m->n_stored];
+		auto_buf key = { 0 };
 		int r;
 
-		if (node->kind != TREE_LEAF && node->n_children)
+		s->node = m->in->nodes[i];
+		if (s->node->kind != TREE_LEAF && s->node->n_children)
 			continue;
-		r = joined_key(m, node, &m->stored[m->n_stored].key);
+		r = transform_key(s->node, &key);
+		r = r < 0 ? r : arena_keep(&m->arena, buf_span(&key), &s->key);
 		if (r < 0)
 			return r;
-		m->stored[m->n_stored++].node = node;
+		m->n_stored++;
 	}
 	qsort(m->stored, m->n_stored, sizeof(*m->stored), transform_tree_by_key);
 	for (size_t i = 1; i < m->n_stored; i++)
@@ -229,21 +211,11 @@ static int by_made_key(const void *a, const void *b)
 	return span_cmp(((const struct made *)a)->key, ((const struct made *)b)->key);
 }
 
-static void drop_twins(struct remake *m)
-{
-	size_t n = 0;
-
-	if (m->n_made)
-		qsort(m->made, m->n_made, sizeof(*m->made), by_made_key);
-	for (size_t i = 0; i < m->n_made; i++)
-		if (n == 0 || !span_eq(m->made[n - 1].key, m->made[i].key))
-			m->made[n++] = m->made[i];
-	m->n_made = n;
-}
-
+/* Set m->made to the keys of the new tree, ascending and each once. */
 static int choose_keys(struct remake *m)
 {
 	const struct transform *t = m->t;
+	size_t n = 0;
 	int r = 0;
 
 	for (size_t i = 0; t->target && i < t->target->n && r >= 0; i++)
@@ -260,7 +232,12 @@ static int choose_keys(struct remake *m)
 			continue;
 		r = error ? error : add_made(m, m->stored[i].key);
 	}
-	drop_twins(m);
+	if (m->n_made)
+		qsort(m->made, m->n_made, sizeof(*m->made), by_made_key);
+	for (size_t i = 0; i < m->n_made; i++)
+		if (n == 0 || !span_eq(m->made[n - 1].key, m->made[i].key))
+			m->made[n++] = m->made[i];
+	m->n_made = n;
 	return r;
 }
 
@@ -272,28 +249,6 @@ static int missing(const struct remake *m, const struct made *made, const struct
 	return fail(-EINVAL, "%s makes '%.*s' from '%.*s', which the checkpoint does not have%s",
 		    rule->what, SPAN_ARG(made->key), SPAN_ARG(original),
 		    m->t->item.n ? "" : " (\"item\": NAME restricts the rules to one item)");
-}
-
-/* The first function of a rule takes the inputs of d, each other one the previous result. */
-static int add_steps(struct remake *m, const struct rule *rule, struct derived *d,
-		     struct derived **ret)
-{
-	for (unsigned i = 0; i < rule->n_steps; i++) {
-		if (i > 0) {
-			const struct derived *inner = d;
-
-			d = arena_calloc(&m->out->arena, 1, sizeof(*d));
-			if (!d)
-				return transform_tree_no_memory();
-			d->inner = inner;
-			d->n_inputs = 1;
-		}
-		d->fn = rule->step[i].fn;
-		d->plugin = rule->step[i].plugin;
-		d->args = rule->step[i].args;
-	}
-	*ret = d;
-	return 1;
 }
 
 /* A missing input is an error, as in Orbax: otherwise the others would disappear unnoticed. */
@@ -326,7 +281,23 @@ static int find_inputs(struct remake *m, struct made *made, const struct rule *r
 		made->from = d->input[0];
 		return 1;
 	}
-	return add_steps(m, rule, d, &made->derived);
+	/* The first function takes these inputs, each other one the previous result. */
+	for (unsigned i = 0; i < rule->n_steps; i++) {
+		const struct derived *inner = d;
+
+		if (i > 0) {
+			d = arena_calloc(&m->out->arena, 1, sizeof(*d));
+			if (!d)
+				return transform_tree_no_memory();
+			d->inner = inner;
+			d->n_inputs = 1;
+		}
+		d->fn = rule->step[i].fn;
+		d->plugin = rule->step[i].plugin;
+		d->args = rule->step[i].args;
+	}
+	made->derived = d;
+	return 1;
 }
 
 /* Find the value of a key. Returns 1 when the key is in the new tree, 0 when it is not. */
@@ -492,23 +463,10 @@ static bool has_positions(const struct tree_node *dir)
 	return true;
 }
 
-static int claim(struct remake *m, struct tree_node *dir, const struct tree_node *from)
-{
-	bool sequence = from->n_children && from->children[0]->key_is_index;
-
-	if (dir->kind != TREE_UNKNOWN)
-		return 0;
-	dir->kind = TREE_DICT;
-	if (sequence ? !has_positions(dir) :
-		       from->kind != TREE_DICT && dir->n_children != from->n_children)
-		return 0;
-	dir->kind = from->kind;
-	for (struct tree_node *c = dir->first; c && sequence; c = c->next)
-		c->key_is_index = true;
-	return tree_type_like(m->out, from, &dir->type);
-}
-
-/* A container above a leaf that is named as in the stored tree gets the kind of that one. */
+/*
+ * A container above a leaf that is named as in the stored tree gets the kind of that one, as far as
+ * its children allow, and the first leaf decides.
+ */
 static int claim_above(struct remake *m, const struct made *made)
 {
 	struct tree_node *up = made->node;
@@ -516,9 +474,21 @@ static int claim_above(struct remake *m, const struct made *made)
 	int r = 0;
 
 	while (r >= 0 && from && up->parent && from->parent && span_eq(up->key, from->key)) {
+		bool sequence;
+
 		up = up->parent;
 		from = from->parent;
-		r = claim(m, up, from);
+		if (up->kind != TREE_UNKNOWN)
+			continue;
+		up->kind = TREE_DICT;
+		sequence = from->n_children && from->children[0]->key_is_index;
+		if (sequence ? !has_positions(up) :
+			       from->kind != TREE_DICT && up->n_children != from->n_children)
+			continue;
+		up->kind = from->kind;
+		for (struct tree_node *c = up->first; c && sequence; c = c->next)
+			c->key_is_index = true;
+		r = tree_type_like(m->out, from, &up->type);
 	}
 	return r;
 }

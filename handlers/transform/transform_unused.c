@@ -59,76 +59,31 @@ static struct use *find_use(const struct uses *u, const struct tree_node *leaf)
 	return u->n ? bsearch(&key, u->use, u->n, sizeof(key), transform_unused_by_param) : NULL;
 }
 
-/* unstack(INDEX, COUNT[, AXIS]) takes one part of COUNT. */
-static int use_part(struct uses *u, struct use *use, struct span args)
-{
-	auto_free char *text = span_dup_str(args);
-	unsigned long long index = 0, count = 0;
-
-	if (!text)
-		return fail(-ENOMEM, "cannot look for unused leaves");
-	if (sscanf(text, "%llu , %llu", &index, &count) != 2 || index >= count ||
-	    count > PARTS_MAX || (use->part && use->of != count)) {
-		use->whole = true;
-		return 0;
-	}
-	if (!use->part)
-		use->part = arena_calloc(&u->arena, count, 1);
-	if (!use->part)
-		return fail(-ENOMEM, "cannot look for unused leaves");
-	use->of = count;
-	use->part[index] = 1;
-	return 0;
-}
-
 static int transform_unused_use_inputs(struct uses *u, const struct derived *d)
 {
-	int r = 0;
-
 	while (d->inner)
 		d = d->inner;
-	for (unsigned i = 0; i < d->n_inputs && d->input && r >= 0; i++) {
+	for (unsigned i = 0; i < d->n_inputs && d->input; i++) {
 		struct use *use = find_use(u, d->input[i]);
+		auto_free char *text = span_dup_str(d->args);
+		unsigned long long index = 0, count = 0;
 
-		if (use && d->fn == VALUE_FN_UNSTACK)
-			r = use_part(u, use, d->args);
-		else if (use)
+		if (!text)
+			return fail(-ENOMEM, "cannot look for unused leaves");
+		if (!use)
+			continue;
+		/* unstack(INDEX, COUNT[, AXIS]) takes one part of COUNT. */
+		if (d->fn != VALUE_FN_UNSTACK || sscanf(text, "%llu , %llu", &index, &count) != 2 ||
+		    index >= count || count > PARTS_MAX || (use->part && use->of != count)) {
 			use->whole = true;
-	}
-	return r;
-}
-
-static uint64_t transform_unused_parts_of(const struct use *use)
-{
-	uint64_t n = 0;
-
-	for (uint64_t i = 0; use->part && i < use->of; i++)
-		n += use->part[i];
-	return n;
-}
-
-/* Whether a rule gives another value for the key of a leaf, which replaces it. */
-static int is_replaced(const struct transform *t, const struct tree_node *leaf)
-{
-	const struct rule *rule = NULL;
-	int r = transform_rule_of(t, leaf, &rule);
-
-	return r < 0 ? r : rule && rule->has_fallback;
-}
-
-static int add_unused(const struct transform *t, const struct uses *u, struct transform_unused *ret,
-		      size_t *ret_n)
-{
-	for (size_t i = 0; i < u->n; i++) {
-		const struct use *use = &u->use[i];
-		uint64_t parts = use->whole ? 0 : transform_unused_parts_of(use);
-		int r = use->whole || (use->part && parts == use->of) ? 1 :
-									is_replaced(t, use->leaf);
-
-		if (r < 0)
-			return r;
-		if (r == 0)
-			ret[(*ret_n)++] = (struct transform_unused){ use->leaf, parts, use->of };
+			continue;
+		}
+		if (!use->part)
+			use->part = arena_calloc(&u->arena, count, 1);
+		if (!use->part)
+			return fail(-ENOMEM, "cannot look for unused leaves");
+		use->of = count;
+		use->part[index] = 1;
 	}
 	return 0;
 }
@@ -163,9 +118,22 @@ int transform_unused(const struct transform *t, const struct tree *made,
 	unused = calloc(u.n + 1, sizeof(*unused));
 	if (!unused)
 		return fail(-ENOMEM, "cannot look for unused leaves");
-	r = add_unused(t, &u, unused, &n);
-	if (r < 0)
-		return r;
+	for (size_t i = 0; i < u.n; i++) {
+		const struct use *use = &u.use[i];
+		const struct rule *rule = NULL;
+		uint64_t parts = 0;
+
+		for (uint64_t k = 0; use->part && !use->whole && k < use->of; k++)
+			parts += use->part[k];
+		if (use->whole || (use->part && parts == use->of))
+			continue;
+		r = transform_rule_of(t, use->leaf, &rule);
+		if (r < 0)
+			return r;
+		/* A rule may give another value for the key of a leaf, which replaces it. */
+		if (!rule || !rule->has_fallback)
+			unused[n++] = (struct transform_unused){ use->leaf, parts, use->of };
+	}
 	qsort(unused, n, sizeof(*unused), transform_unused_by_place);
 	*ret = take(unused);
 	*ret_n = n;
