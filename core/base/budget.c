@@ -6,6 +6,7 @@
 #include "core/base/budget.h"
 
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/mem.h"
 
 void budget_init(struct budget *b, const char *name, uint64_t total)
@@ -99,26 +100,21 @@ static bool has_room(const struct budget *b, uint64_t n)
 
 bool budget_try(struct budget *b, uint64_t n)
 {
-	bool ok;
+	auto_unlock pthread_mutex_t *held = lock_hold(&b->lock);
 
-	pthread_mutex_lock(&b->lock);
 	while (!has_room(b, n) && b->next == b->serving && n <= b->total && budget_reclaim(b))
 		;
-	ok = has_room(b, n);
-	if (ok)
-		taken(b, n);
-	pthread_mutex_unlock(&b->lock);
-	return ok;
+	if (!has_room(b, n))
+		return false;
+	taken(b, n);
+	return true;
 }
 
 bool budget_has_room(struct budget *b, uint64_t n)
 {
-	bool ok;
+	auto_unlock pthread_mutex_t *held = lock_hold(&b->lock);
 
-	pthread_mutex_lock(&b->lock);
-	ok = has_room(b, n);
-	pthread_mutex_unlock(&b->lock);
-	return ok;
+	return has_room(b, n);
 }
 
 void budget_give(struct budget *b, uint64_t n)
@@ -137,12 +133,9 @@ void budget_idle(struct budget *b)
 
 static uint64_t budget_read(struct budget *b, const uint64_t *number)
 {
-	uint64_t n;
+	auto_unlock pthread_mutex_t *held = lock_hold(&b->lock);
 
-	pthread_mutex_lock(&b->lock);
-	n = *number;
-	pthread_mutex_unlock(&b->lock);
-	return n;
+	return *number;
 }
 
 uint64_t budget_peak(struct budget *b)

@@ -21,6 +21,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/meter.h"
 
 #define DROP_BEHIND_SHARE 8 /* share of the limit for drop-behind entries */
@@ -97,16 +98,12 @@ static struct entry **slot_of(const struct cache *c, const struct cache_key *k)
 	return &c->table[mix64(k->owner + mix64(k->id + mix64(k->part))) & (c->n_table - 1)];
 }
 
-static bool same(const struct cache_key *a, const struct cache_key *b)
-{
-	return a->owner == b->owner && a->id == b->id && a->part == b->part;
-}
-
 static struct entry *find(const struct cache *c, const struct cache_key *key)
 {
 	struct entry *e = *slot_of(c, key);
 
-	while (e && !same(&e->e.key, key))
+	while (e && !(e->e.key.owner == key->owner && e->e.key.id == key->id &&
+		      e->e.key.part == key->part))
 		e = e->hash_next;
 	return e;
 }
@@ -149,39 +146,15 @@ static void list_remove(struct cache *c, struct entry *e)
 	l->bytes -= e->charge;
 }
 
-static void list_add(struct cache *c, struct entry *e)
+static void list_add(struct cache *c, struct entry *e, bool as_oldest)
 {
 	struct list *l = list_of(c, e);
 
-	e->older = l->newest;
-	e->newer = NULL;
-	*(l->newest ? &l->newest->newer : &l->oldest) = e;
-	l->newest = e;
+	e->older = as_oldest ? NULL : l->newest;
+	e->newer = as_oldest ? l->oldest : NULL;
+	*(e->newer ? &e->newer->older : &l->newest) = e;
+	*(e->older ? &e->older->newer : &l->oldest) = e;
 	l->bytes += e->charge;
-}
-
-static void list_add_oldest(struct cache *c, struct entry *e)
-{
-	struct list *l = list_of(c, e);
-
-	e->newer = l->oldest;
-	e->older = NULL;
-	*(l->oldest ? &l->oldest->older : &l->newest) = e;
-	l->oldest = e;
-	l->bytes += e->charge;
-}
-
-static void pin(struct cache *c, struct entry *e)
-{
-	if (e->pins++ == 0 && e->state == ENTRY_READY) {
-		list_remove(c, e);
-		c->stats.pinned_bytes += e->charge;
-	}
-	if (e->ahead)
-		c->stats.ahead_used += e->charge;
-	e->asked = true;
-	/* A request makes it an ordinary entry. */
-	e->ahead = e->drop_behind = e->given_up = false;
 }
 
 static void table_remove(struct cache *c, struct entry *e)
@@ -244,23 +217,6 @@ static struct entry *evict(struct cache *c)
 	return out;
 }
 
-/*
- * Like evict(), after `added` bytes were added. Surplus drop-behind entries are freed one by one as
- * others are added, not all at once, so that the next block is one that was just freed.
- */
-static struct entry *evict_for(struct cache *c, uint64_t added)
-{
-	struct entry *out = evict(c);
-	uint64_t freed = 0;
-
-	while (c->drop_behind.oldest && c->drop_behind.bytes > c->stats.limit / DROP_BEHIND_SHARE &&
-	       freed < 2 * added) {
-		freed += c->drop_behind.oldest->charge;
-		out = take_out(c, c->drop_behind.oldest, out);
-	}
-	return out;
-}
-
 static void free_all(struct entry *e)
 {
 	while (e) {
@@ -313,70 +269,64 @@ static int use(struct cache *c, struct entry *e)
 {
 	bool is_ready = e->state == ENTRY_READY;
 
-	pin(c, e);
+	if (e->pins++ == 0 && e->state == ENTRY_READY) {
+		list_remove(c, e);
+		c->stats.pinned_bytes += e->charge;
+	}
+	if (e->ahead)
+		c->stats.ahead_used += e->charge;
+	e->asked = true;
+	/* A request makes it an ordinary entry. */
+	e->ahead = e->drop_behind = e->given_up = false;
 	*(is_ready ? &c->stats.hits : &c->stats.waits) += 1;
 	return is_ready ? CACHE_HIT : CACHE_BUSY;
 }
 
 int cache_begin(struct cache *c, const struct cache_key *key, struct cache_entry **ret)
 {
-	struct entry *e;
-	int state = CACHE_MINE;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
+	struct entry *e = find(c, key), **slot;
 
-	pthread_mutex_lock(&c->lock);
-	e = find(c, key);
 	if (e) {
-		state = use(c, e);
-	} else {
-		struct entry **slot;
-
-		e = calloc(1, sizeof(*e));
-		if (!e) {
-			pthread_mutex_unlock(&c->lock);
-			return fail(-ENOMEM, "cannot allocate a cache entry");
-		}
-		if (c->n_entries >= 2 * c->n_table)
-			grow(c);
-		e->e.key = *key;
-		e->state = ENTRY_FILLING;
-		e->pins = 1;
-		e->in_table = true;
-		slot = slot_of(c, key);
-		e->hash_next = *slot;
-		*slot = e;
-		c->n_entries++;
-		c->stats.misses++;
+		*ret = &e->e;
+		return use(c, e);
 	}
-	pthread_mutex_unlock(&c->lock);
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return fail(-ENOMEM, "cannot allocate a cache entry");
+	if (c->n_entries >= 2 * c->n_table)
+		grow(c);
+	e->e.key = *key;
+	e->state = ENTRY_FILLING;
+	e->pins = 1;
+	e->in_table = true;
+	slot = slot_of(c, key);
+	e->hash_next = *slot;
+	*slot = e;
+	c->n_entries++;
+	c->stats.misses++;
 	*ret = &e->e;
-	return state;
+	return CACHE_MINE;
 }
 
 bool cache_peek(struct cache *c, const struct cache_key *key, enum cache_ask ask,
 		struct cache_entry **ret)
 {
-	struct entry *e;
-	bool there;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
+	struct entry *e = find(c, key);
 
-	pthread_mutex_lock(&c->lock);
-	e = find(c, key);
-	there = is_there(e, ask);
-	if (there) {
-		use(c, e);
-		*ret = &e->e;
-	}
-	pthread_mutex_unlock(&c->lock);
-	return there;
+	if (!is_there(e, ask))
+		return false;
+	use(c, e);
+	*ret = &e->e;
+	return true;
 }
 
 bool cache_has(struct cache *c, const struct cache_key *key, enum cache_ask ask)
 {
-	bool there;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 
-	pthread_mutex_lock(&c->lock);
-	there = is_there(find(c, key), ask);
-	pthread_mutex_unlock(&c->lock);
-	return there;
+	return is_there(find(c, key), ask);
 }
 
 /* Change the bytes that the entry counts for. Called with the lock held. */
@@ -404,6 +354,7 @@ void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t c
 		void (*free_value)(void *value))
 {
 	struct entry *e = container_of(ce, struct entry, e), *out;
+	uint64_t freed = 0;
 
 	pthread_mutex_lock(&c->lock);
 	ce->value = value;
@@ -411,7 +362,16 @@ void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t c
 	e->free_value = free_value;
 	e->state = ENTRY_READY;
 	c->stats.pinned_bytes += e->charge;
-	out = evict_for(c, e->charge);
+	out = evict(c);
+	/*
+	 * Surplus drop-behind entries are freed one by one as others are added, not all at once, so
+	 * that the next block is one that was just freed.
+	 */
+	while (c->drop_behind.oldest && c->drop_behind.bytes > c->stats.limit / DROP_BEHIND_SHARE &&
+	       freed < 2 * e->charge) {
+		freed += c->drop_behind.oldest->charge;
+		out = take_out(c, c->drop_behind.oldest, out);
+	}
 	c->stats.peak_bytes = MAX(c->stats.peak_bytes, c->stats.bytes);
 	pthread_cond_broadcast(&c->filled);
 	pthread_mutex_unlock(&c->lock);
@@ -438,16 +398,14 @@ void cache_fail(struct cache *c, struct cache_entry *ce, int code)
 
 int cache_wait(struct cache *c, struct cache_entry *ce)
 {
-	struct entry *e = container_of(ce, struct entry, e);
-	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
+	const struct entry *e = container_of(ce, struct entry, e);
 
-	pthread_mutex_lock(&c->lock);
 	while (e->state == ENTRY_FILLING)
 		pthread_cond_wait(&c->filled, &c->lock);
-	if (e->state == ENTRY_FAILED)
-		r = e->note ? err_restore(e->note) : e->code;
-	pthread_mutex_unlock(&c->lock);
-	return r;
+	if (e->state == ENTRY_READY)
+		return 0;
+	return e->note ? err_restore(e->note) : e->code;
 }
 
 static void put_entry_back(struct cache *c, struct cache_entry *ce, bool ahead)
@@ -469,7 +427,7 @@ static void put_entry_back(struct cache *c, struct cache_entry *ce, bool ahead)
 		if (e->state == ENTRY_READY)
 			c->stats.pinned_bytes -= e->charge;
 		if (e->in_table) {
-			list_add(c, e);
+			list_add(c, e, false);
 			out = evict(c);
 		} else {
 			out = leave(e, NULL);
@@ -521,7 +479,7 @@ void cache_end_ahead(struct cache *c, uint64_t owner)
 			continue;
 		list_remove(c, e);
 		e->given_up = true;
-		list_add_oldest(c, e);
+		list_add(c, e, true);
 	}
 	pthread_mutex_unlock(&c->lock);
 }
@@ -542,7 +500,7 @@ void cache_drop_behind(struct cache *c, const struct cache_key *first, uint64_t 
 		}
 		list_remove(c, e);
 		e->drop_behind = true;
-		list_add(c, e);
+		list_add(c, e, false);
 	}
 	pthread_mutex_unlock(&c->lock);
 }
@@ -560,12 +518,7 @@ void cache_drop(struct cache *c, uint64_t owner)
 				at = &e->hash_next;
 				continue;
 			}
-			*at = e->hash_next;
-			e->in_table = false;
-			c->n_entries--;
-			c->stats.bytes -= e->charge;
-			if (e->ahead)
-				c->stats.ahead_wasted += e->charge;
+			table_remove(c, e);
 			if (e->pins)
 				continue;
 			list_remove(c, e);

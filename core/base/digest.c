@@ -62,14 +62,9 @@ uint64_t hash64(struct span s, uint64_t seed)
 	return mix64(h);
 }
 
-static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-static char letter_of(unsigned v, enum base64_alphabet alphabet)
-{
-	if (v < 62)
-		return letters[v];
-	return (alphabet == BASE64_URL ? "-_" : "+/")[v - 62];
-}
+static const char *const letters[] = { [BASE64_STD] = LETTERS "+/", [BASE64_URL] = LETTERS "-_" };
 
 int base64_put(struct buf *out, struct span s, enum base64_alphabet alphabet)
 {
@@ -82,23 +77,10 @@ int base64_put(struct buf *out, struct span s, enum base64_alphabet alphabet)
 		char four[4];
 
 		for (unsigned k = 0; k < 4; k++)
-			four[k] = k <= n ? letter_of(v >> (18 - 6 * k) & 63, alphabet) : '=';
+			four[k] = k <= n ? letters[alphabet][v >> (18 - 6 * k) & 63] : '=';
 		r = buf_add(out, four, 4);
 	}
 	return r;
-}
-
-static int value_of(uint8_t c, enum base64_alphabet alphabet)
-{
-	const char *at = c ? strchr(letters, c) : NULL;
-
-	if (at)
-		return (int)(at - letters);
-	if (c == (alphabet == BASE64_URL ? '-' : '+'))
-		return 62;
-	if (c == (alphabet == BASE64_URL ? '_' : '/'))
-		return 63;
-	return -1;
 }
 
 int base64_get(struct buf *out, struct span text, enum base64_alphabet alphabet)
@@ -116,14 +98,15 @@ int base64_get(struct buf *out, struct span text, enum base64_alphabet alphabet)
 			while (n > 2 && text.p[i + n - 1] == '=')
 				n--;
 		for (unsigned k = 0; k < 4; k++) {
-			int d = k < n ? value_of(text.p[i + k], alphabet) : 0;
+			const char *at = k < n ? memchr(letters[alphabet], text.p[i + k], 64) :
+						 letters[alphabet];
 
-			if (d < 0) {
+			if (!at) {
 				out->n = was;
 				return fail(-EUCLEAN, "base64 text has the byte %02x",
 					    text.p[i + k]);
 			}
-			v = v << 6 | (unsigned)d;
+			v = v << 6 | (unsigned)(at - letters[alphabet]);
 		}
 		for (unsigned k = 0; k < 3; k++)
 			bytes[k] = (uint8_t)(v >> (16 - 8 * k));

@@ -290,13 +290,6 @@ static bool match(const char *pattern, bool is_path, struct span path, unsigned 
 	return any && now[t.n];
 }
 
-static struct span last_name(struct span path)
-{
-	const uint8_t *slash = path.n ? memrchr(path.p, '/', path.n) : NULL;
-
-	return slash ? span_from(path, (size_t)(slash - path.p) + 1) : path;
-}
-
 bool glob_is_name(const char *pattern)
 {
 	return !strchr(pattern, '/');
@@ -304,10 +297,14 @@ bool glob_is_name(const char *pattern)
 
 bool glob_match_counted(const char *pattern, struct span path, unsigned long long *steps)
 {
+	const uint8_t *slash = path.n ? memrchr(path.p, '/', path.n) : NULL;
+
 	if (strlen(pattern) > LIMIT_PATH_BYTES)
 		return false;
+	if (glob_is_name(pattern) && slash)
+		path = span_from(path, (size_t)(slash - path.p) + 1);
 	if (glob_is_name(pattern))
-		return match(pattern, false, last_name(path), steps);
+		return match(pattern, false, path, steps);
 	return match(pattern + (pattern[0] == '/' && pattern[1]), true, path, steps);
 }
 

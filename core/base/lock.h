@@ -4,7 +4,7 @@
  *
  *     auto_unlock pthread_mutex_t *held = lock_hold(&f->lock);
  *
- * What is declared after it is released before the mutex is.
+ * What is declared after it is released before the mutex is. NULL: no mutex is held yet.
  */
 #ifndef PYTREEFS_LOCK_H
 #define PYTREEFS_LOCK_H
@@ -19,7 +19,8 @@ static inline pthread_mutex_t *lock_hold(pthread_mutex_t *lock)
 
 static inline void lock_release_cleanup(pthread_mutex_t **held)
 {
-	pthread_mutex_unlock(*held);
+	if (*held)
+		pthread_mutex_unlock(*held);
 }
 
 #define auto_unlock __attribute__((cleanup(lock_release_cleanup)))

@@ -18,6 +18,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/thread.h"
 
 /* of the last messages; when they are more, the older half is dropped */
@@ -158,14 +159,6 @@ static void put_line(enum log_level level, const char *line)
 		fprintf(sink.file, "%s %s\n", when, line);
 }
 
-/* The tenth, hundredth, ... repeat of a message is reported at once, with the count. */
-static bool is_round(unsigned long n)
-{
-	while (n > 1 && n % 10 == 0)
-		n /= 10;
-	return n == 1;
-}
-
 static void put_repeats(void)
 {
 	char again[64];
@@ -203,6 +196,7 @@ int log_reopen(int fd)
 void log_at(enum log_level level, const char *fmt, ...)
 {
 	char line[LOG_LINE_MAX];
+	unsigned long n;
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -216,8 +210,10 @@ void log_at(enum log_level level, const char *fmt, ...)
 		memset(c, '?', span_control(span_of(c, strnlen(c, 2))));
 	pthread_mutex_lock(&sink.lock);
 	if (!strcmp(line, sink.last)) {
-		sink.repeats++;
-		if (is_round(sink.repeats))
+		/* The first, tenth, hundredth, ... repeat is reported at once, with the count. */
+		for (n = ++sink.repeats; n > 1 && n % 10 == 0;)
+			n /= 10;
+		if (n == 1)
 			put_repeats();
 	} else {
 		put_repeats();
@@ -250,11 +246,8 @@ void log_trace_at(const char *module, const char *fmt, ...)
 
 int log_text(struct buf *ret)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&sink.lock);
 
-	pthread_mutex_lock(&sink.lock);
 	put_repeats();
-	r = buf_add(ret, sink.retained, sink.n_retained);
-	pthread_mutex_unlock(&sink.lock);
-	return r;
+	return buf_add(ret, sink.retained, sink.n_retained);
 }

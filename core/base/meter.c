@@ -13,6 +13,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/mem.h"
 #include "core/base/thread.h"
 
@@ -223,12 +224,9 @@ uint64_t meter_taken(void)
 
 uint64_t meter_most(void)
 {
-	uint64_t limit;
+	auto_unlock pthread_mutex_t *held = lock_hold(&lock);
 
-	pthread_mutex_lock(&lock);
-	limit = stats.limit;
-	pthread_mutex_unlock(&lock);
-	return limit == UINT64_MAX ? limit : limit - METER_RESERVED;
+	return stats.limit == UINT64_MAX ? UINT64_MAX : stats.limit - METER_RESERVED;
 }
 
 void meter_stats(struct meter_stats *ret)

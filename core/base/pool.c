@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/lock.h"
 #include "core/base/thread.h"
 
 /* One pool_run(), on its caller's stack. The pool's lock protects all fields. */
@@ -39,26 +40,18 @@ struct pool {
 	pthread_t thread[LIMIT_THREADS];
 };
 
-/* Take the next item of the run, which must have one left. Called with the lock held. */
-static size_t run_take(struct pool *pool, struct run *run)
-{
-	size_t i = run->taken++;
-
-	if (run->taken == run->n)
-		for (struct run **at = &pool->runs; *at; at = &(*at)->next)
-			if (*at == run) {
-				*at = run->next;
-				break;
-			}
-	return i;
-}
-
-/* Called with the lock held, which is released while fn runs. */
+/* Run the next item; there is one. Called with the lock held, which is released while fn runs. */
 static void run_item(struct pool *pool, struct run *run)
 {
-	size_t i = run_take(pool, run);
+	size_t i = run->taken++;
+	struct run **at = &pool->runs;
 	int r;
 
+	if (run->taken == run->n) {
+		while (*at != run)
+			at = &(*at)->next;
+		*at = run->next;
+	}
 	pthread_mutex_unlock(&pool->lock);
 	r = run->fn(run->args + i * run->size);
 	pthread_mutex_lock(&pool->lock);
@@ -163,25 +156,21 @@ unsigned pool_threads(const struct pool *pool)
 	return pool ? pool->n : 0;
 }
 
-static int run_alone(pool_fn *fn, char *args, size_t size, size_t n)
-{
-	struct err_note first = { 0 };
-
-	for (size_t i = 0; i < n; i++) {
-		int r = fn(args + i * size);
-
-		if (r < 0 && !first.code)
-			err_save(r, &first);
-	}
-	return first.code ? err_restore(&first) : 0;
-}
-
 int pool_run(struct pool *pool, pool_fn *fn, void *args, size_t size, size_t n)
 {
 	struct run run = { .fn = fn, .args = args, .size = size, .n = n, .failed_at = n };
 
-	if (!pool || n <= 1)
-		return run_alone(fn, args, size, n);
+	if (!pool || n <= 1) {
+		struct err_note first = { 0 };
+
+		for (size_t i = 0; i < n; i++) {
+			int r = fn(args + i * size);
+
+			if (r < 0 && !first.code)
+				err_save(r, &first);
+		}
+		return first.code ? err_restore(&first) : 0;
+	}
 	pthread_cond_init(&run.done, NULL);
 	pthread_mutex_lock(&pool->lock);
 	run.next = pool->runs;
@@ -244,22 +233,17 @@ void pool_hurry(struct pool *pool, struct pool_job *job)
 
 bool pool_is_wanted(struct pool *pool)
 {
-	bool wanted;
+	auto_unlock pthread_mutex_t *held = lock_hold(&pool->lock);
 
-	pthread_mutex_lock(&pool->lock);
-	wanted = pool->runs || pool->posted.head;
-	pthread_mutex_unlock(&pool->lock);
-	return wanted;
+	return pool->runs || pool->posted.head;
 }
 
 unsigned pool_pending(struct pool *pool)
 {
-	unsigned n;
+	auto_unlock pthread_mutex_t *held = NULL;
 
 	if (!pool)
 		return 0;
-	pthread_mutex_lock(&pool->lock);
-	n = pool->pending;
-	pthread_mutex_unlock(&pool->lock);
-	return n;
+	held = lock_hold(&pool->lock);
+	return pool->pending;
 }

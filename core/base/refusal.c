@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/meter.h"
 #include "core/base/thread.h"
 
@@ -58,25 +59,11 @@ static struct refusal *refusal_find(struct refusal_key key)
 	return NULL;
 }
 
-/* Called with the lock held. */
-static struct refusal *refusal_new(struct refusal_key key)
-{
-	unsigned i = refusals.next++ % REFUSALS_MAX;
-
-	refusals.n = MAX(refusals.n, i + 1);
-	refusals.key[i] = key;
-	refusals.error[i].hold = 0;
-	return &refusals.error[i];
-}
-
 bool refusal_is_likely(struct refusal_key key)
 {
-	bool found;
+	auto_unlock pthread_mutex_t *held = lock_hold(&refusals.lock);
 
-	pthread_mutex_lock(&refusals.lock);
-	found = refusal_find(key);
-	pthread_mutex_unlock(&refusals.lock);
-	return found;
+	return refusal_find(key);
 }
 
 /* The memory for metadata that is free now. */
@@ -99,28 +86,29 @@ static bool refusal_holds(const struct refusal *f, uint64_t mark)
 
 int refusal_ask(struct refusal_key key, uint64_t mark)
 {
-	const struct refusal *f;
-	int r = 0;
+	auto_unlock pthread_mutex_t *held = lock_hold(&refusals.lock);
+	const struct refusal *f = refusal_find(key);
 
-	pthread_mutex_lock(&refusals.lock);
-	f = refusal_find(key);
-	if (f && refusal_holds(f, mark))
-		r = err_restore(&f->note);
-	pthread_mutex_unlock(&refusals.lock);
-	return r;
+	return f && refusal_holds(f, mark) ? err_restore(&f->note) : 0;
 }
 
 int refusal_keep(struct refusal_key key, uint64_t mark, int64_t began, int r)
 {
 	struct refusal *f;
+	unsigned i;
 	bool again;
 
 	if (r >= 0 || (r != -ENOMEM && err_is_transient(r)) || clock_ns() - began < REFUSAL_COST_NS)
 		return r;
 	pthread_mutex_lock(&refusals.lock);
 	f = refusal_find(key);
-	if (!f)
-		f = refusal_new(key);
+	if (!f) {
+		i = refusals.next++ % REFUSALS_MAX;
+		refusals.n = MAX(refusals.n, i + 1);
+		refusals.key[i] = key;
+		f = &refusals.error[i];
+		f->hold = 0;
+	}
 	again = f->hold && f->mark == mark && r == -EFBIG;
 	err_save(r, &f->note);
 	f->hold = again ? MIN(2 * f->hold, REFUSAL_MOST_NS) : REFUSAL_NS;

@@ -28,20 +28,6 @@ static const struct bucket_mount mounts[] = {
 	  "; the log of Mountpoint has the reason", NULL },
 };
 
-/* A line of mountinfo: "36 35 0:41 / /mnt rw,... master:1 - fuse.rclone SOURCE OPTIONS". */
-static const struct bucket_mount *bucket_mount_match(char *line)
-{
-	char *rest = strstr(line, " - "), *type, *source, *at;
-
-	type = rest ? strtok_r(rest + 3, " \n", &at) : NULL;
-	source = type ? strtok_r(NULL, " \n", &at) : NULL;
-	for (size_t i = 0; source && i < ARRAY_LEN(mounts); i++)
-		if (!strcmp(type, mounts[i].type) &&
-		    (!mounts[i].source || !strcmp(source, mounts[i].source)))
-			return &mounts[i];
-	return NULL;
-}
-
 const struct bucket_mount *bucket_mount_of(int fd)
 {
 	const struct bucket_mount *found = NULL;
@@ -54,12 +40,20 @@ const struct bucket_mount *bucket_mount_of(int fd)
 	if (fstatfs(fd, &fs) < 0 || fs.f_type != FUSE_SUPER_MAGIC || fstat(fd, &st) < 0)
 		return NULL;
 	f = fopen("/proc/self/mountinfo", "re");
+	/* "36 35 0:41 / /mnt rw,... master:1 - fuse.rclone SOURCE OPTIONS" */
 	while (f && !found && getline(&line, &cap, f) > 0) {
 		unsigned major_of, minor_of;
+		char *rest = strstr(line, " - "), *type, *source, *at;
 
-		if (sscanf(line, "%*d %*d %u:%u", &major_of, &minor_of) == 2 &&
-		    major_of == major(st.st_dev) && minor_of == minor(st.st_dev))
-			found = bucket_mount_match(line);
+		if (!rest || sscanf(line, "%*d %*d %u:%u", &major_of, &minor_of) != 2 ||
+		    major_of != major(st.st_dev) || minor_of != minor(st.st_dev))
+			continue;
+		type = strtok_r(rest + 3, " \n", &at);
+		source = type ? strtok_r(NULL, " \n", &at) : NULL;
+		for (size_t i = 0; source && !found && i < ARRAY_LEN(mounts); i++)
+			if (!strcmp(type, mounts[i].type) &&
+			    (!mounts[i].source || !strcmp(source, mounts[i].source)))
+				found = &mounts[i];
 	}
 	if (f)
 		fclose(f);

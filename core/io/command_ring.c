@@ -72,15 +72,6 @@ static struct io_uring_sqe *next_sqe(struct command_ring *c)
 	return sqe;
 }
 
-static void arm(struct command_ring *c)
-{
-	struct io_uring_sqe *sqe = next_sqe(c);
-
-	io_uring_prep_poll_add(sqe, c->end, POLLIN);
-	sqe->user_data = THE_END;
-	c->is_armed = true;
-}
-
 int command_ring_run(struct command_ring *c, int fd, uint32_t op, const void *command, size_t n,
 		     const void *addr, uint32_t len)
 {
@@ -88,8 +79,12 @@ int command_ring_run(struct command_ring *c, int fd, uint32_t op, const void *co
 
 	if (atomic_load(&c->is_ended))
 		return -ECANCELED;
-	if (!c->is_armed)
-		arm(c);
+	if (!c->is_armed) {
+		sqe = next_sqe(c);
+		io_uring_prep_poll_add(sqe, c->end, POLLIN);
+		sqe->user_data = THE_END;
+		c->is_armed = true;
+	}
 	sqe = next_sqe(c);
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = fd;

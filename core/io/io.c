@@ -169,13 +169,6 @@ static int req_failed(const struct io_req *q, int code, int reason)
 		    bucket_mount_advice(q->file->bucket, code, q->op == IO_READ));
 }
 
-/* Free the reasons of failures, once the notes are made. */
-static void forget_reasons(struct io_req *req, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		free(take(req[i].why));
-}
-
 int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 {
 	const struct io_req *bad = NULL;
@@ -194,7 +187,9 @@ int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 		req[i].result = lasting((int)req[i].result);
 	}
 	r = bad ? req_failed(bad, (int)bad->result, why) : 0;
-	forget_reasons(req, n);
+	/* Free the reasons of failures, once the notes are made. */
+	for (size_t i = 0; i < n; i++)
+		free(take(req[i].why));
 	return r;
 }
 

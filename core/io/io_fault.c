@@ -89,15 +89,6 @@ struct io_fault {
 	unsigned n;
 };
 
-static void sleep_for(double seconds)
-{
-	struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
-
-	if (seconds > 0)
-		while (nanosleep(&t, &t) < 0 && errno == EINTR)
-			;
-}
-
 static bool rule_hits(struct rule *r)
 {
 	r->count++;
@@ -108,26 +99,6 @@ static bool rule_hits(struct rule *r)
 	return r->count >= r->from && r->count <= r->to;
 }
 
-/* Whether this request is the rest of a torn one. Called with the lock held. */
-static bool is_torn(struct io_fault *f, const struct io_file *file, uint64_t off)
-{
-	if (!file || f->torn != file || f->torn_at != off)
-		return false;
-	f->torn = NULL;
-	return true;
-}
-
-/* Make a transfer end half-way. Called with the lock held. */
-static int tear(struct io_fault *f, const struct io_file *file, uint64_t off, size_t *n)
-{
-	if (*n <= 1)
-		return -EIO;
-	*n /= 2;
-	f->torn = file;
-	f->torn_at = off + *n;
-	return 0;
-}
-
 /*
  * Apply the rules to one operation, which moves *n bytes at off of file, if any. Returns 0, or the
  * error. May sleep.
@@ -136,11 +107,16 @@ static int consult(struct io_engine *io, unsigned op, const struct io_file *file
 		   size_t *n)
 {
 	struct io_fault *f = container_of(io, struct io_fault, base);
+	struct timespec pause;
 	double wait = 0;
-	int code;
+	int code = 0;
 
 	pthread_mutex_lock(&f->lock);
-	code = is_torn(f, file, off) ? -EIO : 0;
+	/* The rest of a torn request. */
+	if (file && f->torn == file && f->torn_at == off) {
+		f->torn = NULL;
+		code = -EIO;
+	}
 	for (unsigned i = 0; i < f->n; i++) {
 		struct rule *r = &f->rule[i];
 
@@ -150,8 +126,13 @@ static int consult(struct io_engine *io, unsigned op, const struct io_file *file
 			code = r->code;
 		if (r->action == ACTION_SHORT && n && *n > 1)
 			*n /= 2;
-		if (r->action == ACTION_TORN && !code)
-			code = n ? tear(f, file, off, n) : -EIO;
+		if (r->action == ACTION_TORN && !code && n && *n > 1) {
+			*n /= 2;
+			f->torn = file;
+			f->torn_at = off + *n;
+		} else if (r->action == ACTION_TORN && !code) {
+			code = -EIO;
+		}
 		if (r->action == ACTION_DELAY)
 			wait += (double)r->amount / 1e3;
 		if (r->action == ACTION_RATE && n) {
@@ -162,7 +143,10 @@ static int consult(struct io_engine *io, unsigned op, const struct io_file *file
 		}
 	}
 	pthread_mutex_unlock(&f->lock);
-	sleep_for(wait);
+	pause = (struct timespec){ (time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9) };
+	if (wait > 0)
+		while (nanosleep(&pause, &pause) < 0 && errno == EINTR)
+			;
 	return code;
 }
 

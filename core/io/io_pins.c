@@ -26,17 +26,6 @@ void io_pins_begin(struct io_pins *p, const struct io_dir *dir)
 	p->date = server_date(dir);
 }
 
-/*
- * Whether an object was written after the reader began, by the clock of its server. A server that
- * has no times may answer with the present one.
- */
-static bool is_newer(const struct io_pins *p, const struct io_dir *dir, const struct io_file *file)
-{
-	int64_t at = (int64_t)file->mtime.tv_sec;
-
-	return p->date && at > p->date && at < server_date(dir);
-}
-
 /* The place of a path: its own, or the free one where it belongs. There is a free one. */
 static struct io_pin *place_of(const struct io_pins *p, uint64_t path)
 {
@@ -83,6 +72,7 @@ static uint64_t hash_of(const char *name)
 int io_pins_check(struct io_pins *p, const struct io_dir *dir, const struct io_file *file)
 {
 	uint64_t path = hash_of(file->name);
+	int64_t written = (int64_t)file->mtime.tv_sec;
 	struct io_pin *pin;
 
 	if (!file->key)
@@ -96,7 +86,11 @@ int io_pins_check(struct io_pins *p, const struct io_dir *dir, const struct io_f
 			    dir->path, file->name, *file->tag ? file->tag : "unknown",
 			    (unsigned long long)file->size);
 	}
-	if (!(pin && pin->path) && is_newer(p, dir, file)) {
+	/*
+	 * It was written after the reader began, by the clock of its server. A server that has no
+	 * times may answer with the present one.
+	 */
+	if (!(pin && pin->path) && p->date && written > p->date && written < server_date(dir)) {
 		p->is_stale = true;
 		return fail(-ESTALE, "'%s/%s' was replaced since its item was opened", dir->path,
 			    file->name);

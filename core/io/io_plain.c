@@ -16,6 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/thread.h"
 #include "core/io/io_engine.h"
 
 static atomic_uint fork_generation;
@@ -24,17 +25,10 @@ static void io_plain_forked(void)
 {
 	atomic_fetch_add(&fork_generation, 1);
 }
-
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, io_plain_forked);
-}
+AT_FORK_CHILD(io_plain_forked);
 
 unsigned io_fork_generation(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
 	return atomic_load_explicit(&fork_generation, memory_order_relaxed);
 }
 
@@ -54,14 +48,6 @@ void io_plain_run(struct io_req *req)
 	req->result = r < 0 ? -errno : r;
 }
 
-/* Whether a descriptor, which O_PATH gives also of that, is a symbolic link. */
-static bool is_link(int fd)
-{
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && S_ISLNK(st.st_mode);
-}
-
 /* Open component by component without following any link; for kernels without openat2. */
 static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 {
@@ -71,6 +57,7 @@ static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 	while (*path) {
 		size_t n = strcspn(path, "/");
 		const char *rest = path + n + strspn(path + n, "/");
+		struct stat st;
 		int fd;
 
 		if (n == 0 || n > LIMIT_NAME_BYTES || (n == 2 && path[0] == '.' && path[1] == '.'))
@@ -85,7 +72,9 @@ static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 				    mode);
 		if (fd < 0)
 			return errno == ELOOP ? -EXDEV : -errno;
-		if (!*rest && flags & O_PATH && !(flags & O_NOFOLLOW) && is_link(fd)) {
+		/* O_PATH opens a symbolic link itself. */
+		if (!*rest && flags & O_PATH && !(flags & O_NOFOLLOW) && fstat(fd, &st) == 0 &&
+		    S_ISLNK(st.st_mode)) {
 			close(fd);
 			return -EXDEV;
 		}
@@ -166,15 +155,6 @@ static int plain_rename(struct io_engine *io, enum io_dirop op, int dirfd, const
 	return renameat(from_fd, from_last, to_fd, to_last) == 0 ? 0 : -errno;
 }
 
-static int sync_dir(struct io_engine *io, int dirfd, const char *path)
-{
-	auto_close int fd = io_plain_open(io, dirfd, path, O_RDONLY | O_DIRECTORY, 0);
-
-	if (fd < 0)
-		return fd;
-	return fsync(fd) == 0 ? 0 : -errno;
-}
-
 int io_plain_unlinked(const char *dir)
 {
 	char path[LIMIT_PATH_BYTES + 1];
@@ -197,8 +177,12 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 
 	if (op == IO_RENAME || op == IO_RENAME_NEW || op == IO_EXCHANGE)
 		return plain_rename(io, op, dirfd, from, to);
-	if (op == IO_SYNC_DIR)
-		return sync_dir(io, dirfd, from);
+	if (op == IO_SYNC_DIR) {
+		fd = io_plain_open(io, dirfd, from, O_RDONLY | O_DIRECTORY, 0);
+		if (fd < 0)
+			return fd;
+		return fsync(fd) == 0 ? 0 : -errno;
+	}
 	fd = io_plain_parent(io, dirfd, from, &last);
 	if (fd < 0)
 		return fd;

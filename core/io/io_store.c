@@ -52,16 +52,6 @@ static int remote_wait(struct io_engine *io, struct io_req *req, size_t n)
 	return r;
 }
 
-/* A later run of the batch failed with r: wait for those before it, which are in flight. */
-static int abandon(struct io_engine *io, struct io_req *req, size_t n, int r)
-{
-	struct err_note why;
-
-	err_save(r, &why);
-	remote_wait(io, req, n);
-	return err_restore(&why);
-}
-
 static int remote_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_store *s = store_of(io);
@@ -72,8 +62,14 @@ static int remote_submit(struct io_engine *io, struct io_req *req, size_t n)
 		run = run_of(req + at, n - at);
 		r = is_in_store(&req[at]) ? s->ops->submit(s, req + at, run) :
 					    io->below->ops->submit(io->below, req + at, run);
-		if (r < 0)
-			return abandon(io, req, at, r);
+		if (r < 0) {
+			struct err_note why;
+
+			/* The runs before this one are in flight. */
+			err_save(r, &why);
+			remote_wait(io, req, at);
+			return err_restore(&why);
+		}
 	}
 	return 0;
 }
@@ -270,8 +266,7 @@ static int look(struct io_dir *dir, const char *rel, const struct io_want *want,
 	r = dir->io->ops->lookup(dir->io, path, want, ret);
 	if (r < 0)
 		return r;
-	if (ret_path)
-		*ret_path = take(path);
+	*ret_path = take(path);
 	return r;
 }
 

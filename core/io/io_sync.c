@@ -53,19 +53,6 @@ static void *helper(void *arg)
 	return NULL;
 }
 
-/* Called with the lock held. With fewer helpers than wanted, or none, the engine is only slower. */
-static void start_helpers(struct io_sync *s)
-{
-	if (s->generation != io_fork_generation()) {
-		s->generation = io_fork_generation();
-		s->helpers = 0;
-	}
-	if (s->helpers)
-		return;
-	while (s->helpers < HELPERS && thread_start(&s->thread[s->helpers], "io", helper, s) >= 0)
-		s->helpers++;
-}
-
 static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_sync *s = container_of(io, struct io_sync, base);
@@ -75,7 +62,15 @@ static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)
 		return 0;
 	}
 	pthread_mutex_lock(&s->lock);
-	start_helpers(s);
+	if (s->generation != io_fork_generation()) {
+		s->generation = io_fork_generation();
+		s->helpers = 0;
+	}
+	/* With fewer helpers than wanted, or none, the engine is only slower. */
+	if (!s->helpers)
+		while (s->helpers < HELPERS &&
+		       thread_start(&s->thread[s->helpers], "io", helper, s) >= 0)
+			s->helpers++;
 	for (size_t i = 0; i < n; i++) {
 		req[i].result = IO_PENDING;
 		req[i].next = NULL;

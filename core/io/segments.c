@@ -171,23 +171,18 @@ size_t segments_pages(const struct segments *g)
 	return pages;
 }
 
-static int splice_memory(const struct segment *s, int pipe)
-{
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)s->p, .iov_len = s->n };
-
-	return vmsplice(pipe, &iov, 1, SPLICE_F_NONBLOCK) == (ssize_t)s->n ? 0 : 1;
-}
-
 int segments_splice(const struct segments *g, int pipe)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < g->n && r == 0; i++) {
 		const struct segment *s = &g->seg[i];
+		struct iovec iov = { .iov_base = (void *)(uintptr_t)s->p, .iov_len = s->n };
 
-		if (s->n)
-			r = s->kind == SEGMENT_FILE ? io_splice_exact(s->file, s->off, s->n, pipe) :
-						      splice_memory(s, pipe);
+		if (s->n && s->kind == SEGMENT_FILE)
+			r = io_splice_exact(s->file, s->off, s->n, pipe);
+		else if (s->n)
+			r = vmsplice(pipe, &iov, 1, SPLICE_F_NONBLOCK) != (ssize_t)s->n;
 	}
 	return r;
 }
