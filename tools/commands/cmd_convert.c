@@ -42,11 +42,6 @@ struct job {
 	struct buf failed; /* names, each followed by a NUL */
 };
 
-static unsigned threads_of(const struct atomic_step *n)
-{
-	return MAX(1u, pool_threads(n->ns->ckpt->pool));
-}
-
 /* ---- one checkpoint ---- */
 
 /* Choose the layout: as the user says, else as in the input, else by the name of OUT. */
@@ -79,17 +74,6 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 	return 0;
 }
 
-/* The prefix for the input's paths. */
-static const char *convert_place_of(const struct job *j, const struct input *in,
-				    enum layout_kind layout)
-{
-	const char *item = cmd_value(j->a, "item");
-
-	if (in->is_step || layout == LAYOUT_DIRECT)
-		return "";
-	return item ? item : "default";
-}
-
 /* Set the custom metadata of the step, or of a tree without items, as --custom-metadata says. */
 static int convert_set_custom(const struct job *j, const struct input *in, struct draft *d)
 {
@@ -105,26 +89,9 @@ static int convert_set_custom(const struct job *j, const struct input *in, struc
 	return 0;
 }
 
-static int convert_fill(struct job *j, struct input *in, struct import_list *f,
-			struct atomic_step *n)
-{
-	int r = in->kind == INPUT_ORBAX ? rules_check(j->a, &in->st, group_is_lead(j->group)) : 0;
-
-	r = group_reduce(j->group, r < 0 ? r : input_list(in, j->only, f));
-	if (r < 0)
-		return r;
-	r = group_reduce(j->group, input_hint(in, n->draft));
-	if (r < 0)
-		return r;
-	r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
-	if (r < 0)
-		return r;
-	r = group_reduce(j->group, convert_set_custom(j, in, n->draft));
-	return r < 0 ? r : atomic_step_commit(n);
-}
-
 static int write_checkpoint(struct job *j, struct input *in, const char *out)
 {
+	const char *item = cmd_value(j->a, "item");
 	enum layout_kind layout = LAYOUT_ITEMS;
 	auto_atomic_step n = { 0 };
 	auto_import_list f = { 0 };
@@ -132,7 +99,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 
 	if (r < 0)
 		return r;
-	f.at = convert_place_of(j, in, layout);
+	f.at = in->is_step || layout == LAYOUT_DIRECT ? "" : item ? item : "default";
 	f.most = j->leaf_memory;
 	f.restore_dtype = j->a->options.restore_dtype;
 	f.any_leaf_type = options_given(&j->a->options, "leaf_type");
@@ -148,7 +115,21 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r < 0)
 		return r;
-	r = convert_fill(j, in, &f, &n);
+	r = in->kind == INPUT_ORBAX ? rules_check(j->a, &in->st, group_is_lead(j->group)) : 0;
+	r = group_reduce(j->group, r < 0 ? r : input_list(in, j->only, &f));
+	if (r < 0)
+		return r;
+	r = group_reduce(j->group, input_hint(in, n.draft));
+	if (r < 0)
+		return r;
+	r = import_list_write(&f, n.draft, MAX(1u, pool_threads(n.ns->ckpt->pool)), &j->progress,
+			      j->group);
+	if (r < 0)
+		return r;
+	r = group_reduce(j->group, convert_set_custom(j, in, n.draft));
+	if (r < 0)
+		return r;
+	r = atomic_step_commit(&n);
 	if (r < 0)
 		return r;
 	j->leaves += f.n;
@@ -167,19 +148,6 @@ static int open_input(struct job *j, const char *path, struct input *ret)
 	int r = input_open(j->a, path, ret);
 
 	return r < 0 ? r : input_stage(j->a, ret, &j->progress);
-}
-
-static int convert_step(struct job *j, const char *root, const char *step, const char *out)
-{
-	auto_free char *from = NULL, *to = NULL;
-	auto_input in = { 0 };
-	int r = path_join(root, span_str(step), &from) < 0 ||
-				path_join(out, span_str(step), &to) < 0 ?
-			-ENOMEM :
-			open_input(j, from, &in);
-
-	r = group_reduce(j->group, r);
-	return r < 0 ? r : write_checkpoint(j, &in, to);
 }
 
 /* Whether a failure is not one of the step: the next steps would fail as well, or nobody wants
@@ -203,7 +171,9 @@ static bool ends_all(const struct job *j, int r)
 static int convert_next(struct job *j, const char *root, const char *step, const char *out,
 			struct io_dir *to)
 {
+	auto_free char *from = NULL, *target = NULL;
 	enum shape shape = SHAPE_UNKNOWN;
+	auto_input in = { 0 };
 	int r = cmd_flag(j->a, "skip-existing") ? detect_step(to, step, &shape) : 0;
 
 	r = err_except(r, -ENOENT);
@@ -212,7 +182,12 @@ static int convert_next(struct job *j, const char *root, const char *step, const
 	r = group_reduce(j->group, r);
 	if (r < 0 || shape != SHAPE_UNKNOWN)
 		return r;
-	r = convert_step(j, root, step, out);
+	r = path_join(root, span_str(step), &from);
+	if (r >= 0)
+		r = path_join(out, span_str(step), &target);
+	r = group_reduce(j->group, r < 0 ? r : open_input(j, from, &in));
+	if (r >= 0)
+		r = write_checkpoint(j, &in, target);
 	if (r == -EEXIST)
 		return fail(r, "step '%s': %s, --skip-existing converts the others", step,
 			    err_text(r));
@@ -226,22 +201,6 @@ static int convert_next(struct job *j, const char *root, const char *step, const
 	err_clear();
 	j->n_failed++;
 	return buf_add(&j->failed, step, strlen(step) + 1);
-}
-
-static int convert_steps(struct job *j, struct input *in, const struct listing *l, const char *out)
-{
-	auto_of(io_dir) struct io_dir *to = NULL;
-	int r = group_reduce(j->group, io_dir_open(in->source.ns->ckpt->io, out, &to));
-
-	j->is_root = true;
-	for (size_t i = 2; i < l->n && r >= 0; i++)
-		r = convert_next(j, in->path, listing_name(l, i), out, to);
-	if (r < 0 || j->checkpoints + j->n_skipped == 0)
-		return r;
-	return group_reduce(j->group, group_is_lead(j->group) ?
-					      root_copy_others(in->source.ns->ckpt, l, out,
-							       cmd_flag(j->a, "force")) :
-					      0);
 }
 
 static int convert_root_begin(struct job *j, const struct input *in, const char *out,
@@ -265,12 +224,22 @@ static int convert_root_begin(struct job *j, const struct input *in, const char 
 
 static int convert_root(struct job *j, struct input *in, const char *out)
 {
+	struct ckpt *ckpt = in->source.ns->ckpt;
+	auto_of(io_dir) struct io_dir *to = NULL;
 	auto_listing l = { 0 };
 	auto_new_root root = { 0 };
 	int r = group_reduce(j->group, convert_root_begin(j, in, out, &l, &root));
 
+	j->is_root = true;
 	if (r >= 0)
-		r = convert_steps(j, in, &l, out);
+		r = group_reduce(j->group, io_dir_open(ckpt->io, out, &to));
+	for (size_t i = 2; i < l.n && r >= 0; i++)
+		r = convert_next(j, in->path, listing_name(&l, i), out, to);
+	if (r >= 0 && j->checkpoints + j->n_skipped > 0)
+		r = group_reduce(j->group,
+				 group_is_lead(j->group) ?
+					 root_copy_others(ckpt, &l, out, cmd_flag(j->a, "force")) :
+					 0);
 	if (r < 0 || j->checkpoints + j->n_skipped == 0)
 		new_root_remove(&root);
 	return r;
@@ -306,25 +275,21 @@ static int put_chosen(const struct job *j, bool json, struct buf *out)
 			(unsigned long long)j->chosen[COMPRESSION_NONE]);
 }
 
-/* Append the members of the document that a root has. */
-static int put_steps(const struct job *j, struct buf *out)
-{
-	int r = buf_addf(out, ", \"skipped\": %zu, \"failed\": [", j->n_skipped);
-
-	for (const char *at = NULL; r >= 0 && (at = buf_next_text(&j->failed, at));) {
-		if (at != (const char *)j->failed.p && buf_add_str(out, ", ") < 0)
-			return -ENOMEM;
-		r = json_put_str(out, span_str(at), JSON_PRETTY);
-	}
-	return r < 0 ? r : buf_add_byte(out, ']');
-}
-
 static int convert_print_json(const struct job *j, const char *out, double seconds)
 {
 	auto_buf name = { 0 }, rest = { 0 };
+	int r = json_put_str(&name, span_str(out), JSON_PRETTY);
 
-	if (json_put_str(&name, span_str(out), JSON_PRETTY) < 0 ||
-	    (j->is_root && put_steps(j, &rest) < 0) || put_chosen(j, true, &rest) < 0)
+	if (r >= 0 && j->is_root)
+		r = buf_addf(&rest, ", \"skipped\": %zu, \"failed\": [", j->n_skipped);
+	for (const char *at = NULL; r >= 0 && (at = buf_next_text(&j->failed, at));) {
+		if (at != (const char *)j->failed.p)
+			buf_add_str(&rest, ", ");
+		r = json_put_str(&rest, span_str(at), JSON_PRETTY);
+	}
+	if (r >= 0 && j->is_root)
+		r = buf_add_byte(&rest, ']');
+	if (r < 0 || put_chosen(j, true, &rest) < 0)
 		return -ENOMEM;
 	printf("{\"out\": %.*s, \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, "
 	       "\"seconds\": %.3f%.*s}\n",
