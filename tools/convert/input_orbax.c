@@ -106,13 +106,22 @@ static int mark_sharding(const struct subtree_part *part, const struct tree_node
 	return 0;
 }
 
-static int mark_write_shape(const struct subtree_part *part, const struct tree_node *t,
-			    const char *path, struct import_list *f)
+/* Mark what is recorded of an array; its type remains unless the user sets one for all leaves. */
+static int mark_recorded(const struct subtree_part *part, const struct tree_node *t,
+			 const char *path, struct import_list *f)
 {
 	const uint64_t *shape;
 	unsigned rank;
-	int r = item_write_shape(part->item, t, &shape, &rank);
+	int r = 0;
 
+	if (span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
+		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
+	if (r < 0)
+		return r;
+	r = mark_sharding(part, t, path, f);
+	if (r < 0)
+		return r;
+	r = item_write_shape(part->item, t, &shape, &rank);
 	return r <= 0 ? r : import_list_mark_shape(f, path, "write_shape", shape, rank);
 }
 
@@ -120,6 +129,9 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		      struct import_list *f)
 {
 	const struct tree_node *t = l->leaf;
+	struct placed_array a = { .path = path,
+				  .is_numpy = span_eq(t->value_type, span_str("np.ndarray")),
+				  .is_jax = span_eq(t->value_type, span_str("jax.Array")) };
 	enum dtype dtype;
 	struct span text;
 	auto_value v = { 0 };
@@ -139,44 +151,12 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 	r = import_list_mark_dtype(f, path, dtype);
 	if (r < 0)
 		return r;
-	/* The recorded type remains unless the user sets one for all leaves. */
-	if (f->placement) {
-		const struct placed_array a = {
-			.path = path,
-			.array = { dtype, v.array->meta.rank, v.array->meta.shape },
-			.is_numpy = span_eq(t->value_type, span_str("np.ndarray")),
-			.is_jax = span_eq(t->value_type, span_str("jax.Array"))
-		};
-
-		r = placement_mark(f->placement, f, &a);
-		if (r < 0)
-			return r;
-		r = item_prng_impl(part->item, t, &text);
-		return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
-	}
-	if (span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
-		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
-	if (r < 0)
-		return r;
-	r = mark_sharding(part, t, path, f);
-	if (r < 0)
-		return r;
-	r = mark_write_shape(part, t, path, f);
+	a.array = (struct array_type){ dtype, v.array->meta.rank, v.array->meta.shape };
+	r = f->placement ? placement_mark(f->placement, f, &a) : mark_recorded(part, t, path, f);
 	if (r < 0)
 		return r;
 	r = item_prng_impl(part->item, t, &text);
 	return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
-}
-
-static int add_orbax_leaf(const struct subtree_part *part, struct orbax_leaf *l, const char *path,
-			  struct import_list *f)
-{
-	int r = import_add_file(f, path, part->item->path, &leaf_ops, l, 0);
-
-	if (r < 0)
-		return r;
-	r = input_orbax_mark_key(l->leaf, path, f);
-	return r < 0 || !subtree_is_leaf(l->leaf) ? r : mark_array(part, l, path, f);
 }
 
 /*
@@ -250,7 +230,11 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 			    SPAN_ARG(t->value_type));
 	r = check_split(part, t);
 	if (r >= 0)
-		r = add_orbax_leaf(part, l, buf_str(&path), f);
+		r = import_add_file(f, buf_str(&path), part->item->path, &leaf_ops, l, 0);
+	if (r >= 0)
+		r = input_orbax_mark_key(t, buf_str(&path), f);
+	if (r >= 0 && subtree_is_leaf(t))
+		r = mark_array(part, l, buf_str(&path), f);
 	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
 }
 
@@ -299,17 +283,6 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	return r;
 }
 
-/* Of a file or group that an export made: what nodes of its tree have no place for. */
-static int mark_manifest(const struct tree *tree, struct import_list *f)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; i < tree->n_marks && r >= 0; i++)
-		r = import_list_mark(f, tree->marks[i].path, tree->marks[i].name,
-				     tree->marks[i].value);
-	return r;
-}
-
 /* Groups of exports of earlier versions may contain abandoned arrays. */
 static bool is_abandoned_array(const struct subtree_part *part, const struct tree_node *t)
 {
@@ -326,8 +299,12 @@ static int import_tree(const struct subtree_part *part, struct select *only, str
 	const struct tree *tree = part->item->tree;
 	uint32_t end = subtree_end(part->tree);
 	bool ocdbt, zarr3;
-	int r = is_whole_step(part) ? mark_manifest(tree, f) : 0;
+	int r = 0;
 
+	/* Of a file or group that an export made: what nodes of its tree have no place for. */
+	for (uint32_t i = 0; is_whole_step(part) && i < tree->n_marks && r >= 0; i++)
+		r = import_list_mark(f, tree->marks[i].path, tree->marks[i].name,
+				     tree->marks[i].value);
 	if (r >= 0 && !tree->has_manifest && item_format(part->item, &ocdbt, &zarr3))
 		r = import_list_format(f, part->path, ocdbt, zarr3);
 
@@ -388,22 +365,11 @@ struct import_files {
 
 static int import_stored(struct import_files *d);
 
-static int import_stored_file(struct import_files *d, const char *source, const char *path,
-			      uint64_t bytes)
-{
-	struct stored_file *s = arena_alloc(&d->f->arena, sizeof(*s));
-	auto_free char *from = str_fmt("%s/%s", d->dir->path, source);
-
-	if (s)
-		*s = (struct stored_file){ d->dir, arena_str(&d->f->arena, source) };
-	if (!s || !s->path || !from)
-		return fail(-ENOMEM, "cannot list '%s'", source);
-	return import_add_file(d->f, path, from, &stored_ops, s, bytes);
-}
-
 /* Add the file or directory that d names. */
 static int import_stored_at(struct import_files *d)
 {
+	auto_free char *from = str_fmt("%s/%s", d->dir->path, d->source);
+	struct stored_file *s;
 	struct stat st;
 	int r = io_stat(d->dir, d->source, &st);
 
@@ -413,7 +379,12 @@ static int import_stored_at(struct import_files *d)
 		return import_stored(d);
 	if (!S_ISREG(st.st_mode))
 		return fail(-EIO, "'%s' is neither a file nor a directory", d->source);
-	return import_stored_file(d, d->source, d->path, (uint64_t)st.st_size);
+	s = arena_alloc(&d->f->arena, sizeof(*s));
+	if (s)
+		*s = (struct stored_file){ d->dir, arena_str(&d->f->arena, d->source) };
+	if (!s || !s->path || !from)
+		return fail(-ENOMEM, "cannot list '%s'", d->source);
+	return import_add_file(d->f, d->path, from, &stored_ops, s, (uint64_t)st.st_size);
 }
 
 static int import_stored_one(void *arg, const char *name, unsigned char type)
@@ -477,21 +448,13 @@ static bool input_orbax_is_other_item(const struct input *in, const struct subtr
 	return other;
 }
 
-static int import_item_of_files(struct input *in, const struct subtree_part *part,
-				struct import_list *f)
+static int import_part(struct input *in, const struct subtree_part *part, struct select *only,
+		       struct import_list *f)
 {
 	struct import_files files = { .f = f,
 				      .dir = in->source.ns->ckpt->source,
 				      .source = part->source,
 				      .path = part->path };
-	int r = import_stored(&files);
-
-	return r < 0 ? r : import_list_mark(f, part->path, "kind", "opaque");
-}
-
-static int import_part(struct input *in, const struct subtree_part *part, struct select *only,
-		       struct import_list *f)
-{
 	int r = 0;
 
 	if (part->kind == PART_BROKEN)
@@ -504,9 +467,10 @@ static int import_part(struct input *in, const struct subtree_part *part, struct
 	}
 	if (r < 0)
 		return r;
-	if (part->kind == PART_FILES)
-		return import_item_of_files(in, part, f);
-	return import_tree(part, only, f);
+	if (part->kind != PART_FILES)
+		return import_tree(part, only, f);
+	r = import_stored(&files);
+	return r < 0 ? r : import_list_mark(f, part->path, "kind", "opaque");
 }
 
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f)
