@@ -22,14 +22,13 @@
 #define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */
 
 static const struct {
-	enum export_format format;
 	const char *name, *end;
 	int (*run)(struct export *x);
 } formats[] = {
-	{ EXPORT_NPY, "npy", ".npy", export_npy },
-	{ EXPORT_NPZ, "npz", ".npz", export_npz },
-	{ EXPORT_SAFETENSORS, "safetensors", ".safetensors", export_safetensors },
-	{ EXPORT_ZARR, "zarr", ".zarr", export_zarr },
+	[EXPORT_NPY] = { "npy", ".npy", export_npy },
+	[EXPORT_NPZ] = { "npz", ".npz", export_npz },
+	[EXPORT_SAFETENSORS] = { "safetensors", ".safetensors", export_safetensors },
+	[EXPORT_ZARR] = { "zarr", ".zarr", export_zarr },
 };
 
 enum export_format export_format_of(const char *path)
@@ -38,35 +37,26 @@ enum export_format export_format_of(const char *path)
 
 	while (n > 1 && path[n - 1] == '/')
 		n--;
-	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-		if (formats[i].end && span_ends(span_of(path, n), span_str(formats[i].end)))
-			return formats[i].format;
+	for (enum export_format i = EXPORT_NPY; i < ARRAY_LEN(formats); i++)
+		if (span_ends(span_of(path, n), span_str(formats[i].end)))
+			return i;
 	return EXPORT_UNKNOWN;
 }
 
 enum export_format export_format_by_name(const char *name)
 {
-	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+	for (enum export_format i = EXPORT_NPY; i < ARRAY_LEN(formats); i++)
 		if (!strcmp(formats[i].name, name))
-			return formats[i].format;
+			return i;
 	return EXPORT_UNKNOWN;
 }
 
 /* ---- leaves ---- */
 
-/*
- * Where names are all that is known, as in the database of another program, a key that ends as the
- * metadata of an array does may be something else.
- */
-static bool may_be_none(const struct item *item, const struct leaf_info *info)
-{
-	return !item->tree->has_metadata && !item->tree->has_manifest && !item->is_aggregate &&
-	       info->error == -EUCLEAN;
-}
-
 static int export_add_leaf(struct export *x, const struct leaf_info *info)
 {
 	struct export_leaf *l = &x->leaf[x->n];
+	const struct item *item = info->part->item;
 	auto_buf path = { 0 };
 	int r = 0;
 
@@ -75,7 +65,12 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 		l->path = arena_str(&x->arena, buf_str(&path));
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
-	if (info->kind == VALUE_UNKNOWN && may_be_none(info->part->item, info)) {
+	/*
+	 * Where names are all that is known, as in the database of another program, a key that ends
+	 * as the metadata of an array does may be something else.
+	 */
+	if (info->kind == VALUE_UNKNOWN && info->error == -EUCLEAN && !item->tree->has_metadata &&
+	    !item->tree->has_manifest && !item->is_aggregate) {
 		if (group_is_lead(x->group))
 			fprintf(stderr, "pytreefs: '%s' is left out: %s\n", l->path, info->why);
 		x->left_out[x->n_left_out++] = info->leaf;
@@ -113,30 +108,25 @@ struct tree_manifest_only export_only(struct export *x)
 					    x->only != NULL };
 }
 
-static bool has_tree(const struct subtree *st)
-{
-	for (size_t i = 0; i < st->n; i++)
-		if (st->part[i].kind == PART_TREE)
-			return true;
-	return false;
-}
-
 /* The header of a safetensors file has all texts; other formats write one after another. */
 static int export_list_leaves(struct export *x, enum export_format format)
 {
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
+	bool has_tree = false;
 	auto_walk w = { 0 };
 	int r = node_open_subtree(x->src.node, &x->st);
 
 	if (r < 0)
 		return r;
 	r = node_add_custom(x->src.node, &x->st);
-	for (size_t i = 0; i < x->st.n && r >= 0; i++)
+	for (size_t i = 0; i < x->st.n && r >= 0; i++) {
+		has_tree |= x->st.part[i].kind == PART_TREE;
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);
+	}
 	if (r < 0)
 		return r;
-	if (!has_tree(&x->st))
+	if (!has_tree)
 		return fail(-ENOENT, "'%s' has no item that is a tree", x->a->arg[0]);
 	r = rules_check(x->a, &x->st, group_is_lead(x->group));
 	if (r < 0)
@@ -297,19 +287,6 @@ int export_check_options(const struct cmd_args *a, enum export_format format)
 	return check_save_options(a, format);
 }
 
-/* The options have been checked. */
-static void take_options(struct export *x, enum export_format format)
-{
-	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
-
-	x->casts.restore = x->a->options.restore_dtype;
-	x->casts.numbers = format == EXPORT_SAFETENSORS;
-	if (cast)
-		x->casts.cast = dtype_by_user(span_str(cast));
-	if (shard)
-		option_parse_size(shard, &x->max_shard);
-}
-
 static int export_report(struct export *x, const char *out, double seconds)
 {
 	uint64_t bytes = 0;
@@ -354,25 +331,19 @@ int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, wor
 	return group_reduce(x->group, group_parallel_for(x->group, x->threads, n, owner, fn, arg));
 }
 
-/* A checksum of the leaves, which must be equal on all ranks. */
-static uint32_t sum_of_leaves(const struct export *x)
+/* Rank 0 begins the output, and sends its temporary name to the others. */
+static int begin_output(struct export *x, const char *out, bool is_dir)
 {
+	auto_free char *theirs = NULL;
+	auto_buf text = { 0 };
 	uint32_t sum = 0;
+	int r = 0;
 
+	/* All ranks must have the same leaves. */
 	for (size_t i = 0; i < x->n; i++) {
 		sum = zip_crc(sum, x->leaf[i].path, strlen(x->leaf[i].path) + 1);
 		sum = zip_crc(sum, &x->leaf[i].bytes, sizeof(x->leaf[i].bytes));
 	}
-	return sum;
-}
-
-/* Rank 0 begins the output, and sends its temporary name to the others. */
-static int begin_output(struct export *x, const char *out, bool is_dir)
-{
-	uint32_t sum = sum_of_leaves(x);
-	auto_free char *theirs = NULL;
-	auto_buf text = { 0 };
-	int r = 0;
 
 	if (group_is_lead(x->group)) {
 		r = atomic_file_begin(x->src.ns->ckpt->io, out, is_dir, cmd_flag(x->a, "force"),
@@ -411,40 +382,6 @@ static int export_open_source(struct export *x, const char *path)
 	return 0;
 }
 
-static int run_format(struct export *x, enum export_format format)
-{
-	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-		if (formats[i].format == format)
-			return formats[i].run(x);
-	return -EINVAL;
-}
-
-/* Make all of the output durable and rename it; the result is the same on all ranks. */
-static int export_end_output(struct export *x)
-{
-	int r = interrupt_check();
-
-	if (r >= 0 && x->group)
-		r = atomic_file_sync(&x->out);
-	r = group_reduce(x->group, r);
-	if (r < 0)
-		return r;
-	return group_broadcast(x->group, group_is_lead(x->group) ? atomic_file_commit(&x->out) : 0,
-			       NULL);
-}
-
-static void export_release(struct export *x)
-{
-	atomic_file_release(&x->out);
-	leaf_table_release(&x->leaf_table);
-	subtree_release(&x->st);
-	if (x->src.ns)
-		source_close(&x->src);
-	free(x->leaf);
-	free(x->left_out);
-	arena_release(&x->arena);
-}
-
 /* Open the source and list its leaves on this rank, before the ranks compare their results. */
 static int export_prepare(struct export *x, const char *path, const char *out, bool is_dir,
 			  enum export_format format)
@@ -475,20 +412,33 @@ static int export_all(struct export *x, const char *path, const char *out,
 		r = group_reduce(x->group, begin_output(x, out, is_dir));
 	if (r < 0)
 		return r;
-	r = group_reduce(x->group, run_format(x, format));
+	r = group_reduce(x->group, formats[format].run(x));
 	if (r < 0)
 		return r;
-	r = export_end_output(x);
+	r = interrupt_check();
+	if (r >= 0 && x->group)
+		r = atomic_file_sync(&x->out);
+	r = group_reduce(x->group, r);
+	if (r < 0)
+		return r;
+	r = group_broadcast(x->group, group_is_lead(x->group) ? atomic_file_commit(&x->out) : 0,
+			    NULL);
 	return r < 0 ? r : export_report(x, out, progress_seconds(&x->progress));
 }
 
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out,
 	       enum export_format format)
 {
+	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
 	struct export x = { .a = a, .group = group };
 	int r;
 
-	take_options(&x, format);
+	x.casts.restore = a->options.restore_dtype;
+	x.casts.numbers = format == EXPORT_SAFETENSORS;
+	if (cast)
+		x.casts.cast = dtype_by_user(span_str(cast));
+	if (shard)
+		option_parse_size(shard, &x.max_shard);
 	bound_memory(a);
 	interrupt_catch();
 	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
@@ -496,6 +446,13 @@ int export_run(struct cmd_args *a, struct rank_group *group, const char *path, c
 	r = export_all(&x, path, out, format);
 	group_work_end(group);
 	progress_end(&x.progress);
-	export_release(&x);
+	atomic_file_release(&x.out);
+	leaf_table_release(&x.leaf_table);
+	subtree_release(&x.st);
+	if (x.src.ns)
+		source_close(&x.src);
+	free(x.leaf);
+	free(x.left_out);
+	arena_release(&x.arena);
 	return r < 0 ? err_at(r, "'%s' is not written", out) : r;
 }
