@@ -36,12 +36,6 @@ static int verify_small(struct zarr *z, const struct chunk *c, struct walk_worke
 	return chunk_head_is_summed(z, c, stored, has_nodes);
 }
 
-static bool verify_is_small(const struct zarr *z, const struct chunk *c)
-{
-	return z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES &&
-	       c->src.len <= TILE_BYTES - KV_SUM_REST - KV_SUM_BYTES;
-}
-
 static int verify_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
 			 uint64_t window)
 {
@@ -56,37 +50,32 @@ static int verify_pieces(struct zarr *z, const struct chunk *c, struct walk_work
 	return chunk_source_decode_pieces(z, &in, &to);
 }
 
-static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
-			pthread_mutex_t *large)
-{
-	int r;
-
-	r = z->leaf->codecs.n ? 0 : chunk_source_check_size(z, &c->src);
-	if (r < 0)
-		return r;
-	r = verify_pieces(z, c, worker, SCAN_WINDOW);
-	if (r != -EFBIG)
-		return r;
-	/*
-	 * Only one thread may use a large window at a time, or memory would grow with the number of
-	 * processors.
-	 */
-	pthread_mutex_lock(large);
-	r = verify_pieces(z, c, worker, VERIFY_WINDOW);
-	pthread_mutex_unlock(large);
-	return r;
-}
-
-/* 1: a checksum covers the chunk, and is right; 0: no checksum. */
+/*
+ * Read and decode a chunk that is stored. 1: a checksum covers the chunk, and is right; 0: no
+ * checksum.
+ */
 static int verify_stored(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
 			 pthread_mutex_t *large, bool has_nodes)
 {
 	int r;
 
-	if (verify_is_small(z, c))
+	if (z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES &&
+	    c->src.len <= TILE_BYTES - KV_SUM_REST - KV_SUM_BYTES)
 		return verify_small(z, c, worker, has_nodes);
+	r = z->leaf->codecs.n ? 0 : chunk_source_check_size(z, &c->src);
+	if (r < 0)
+		return r;
+	r = verify_pieces(z, c, worker, SCAN_WINDOW);
+	if (r == -EFBIG) {
+		/*
+		 * Only one thread may use a large window at a time, or memory would grow with the
+		 * number of processors.
+		 */
+		pthread_mutex_lock(large);
+		r = verify_pieces(z, c, worker, VERIFY_WINDOW);
+		pthread_mutex_unlock(large);
+	}
 	/* A value of many chunks is not read again for each chunk to compare its checksum. */
-	r = decode_large(z, c, worker, large);
 	return r < 0 ? r : chunk_is_summed(z, c, has_nodes);
 }
 
@@ -101,13 +90,10 @@ int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *work
 	r = chunk_locate(z, &c, 1);
 	if (r < 0)
 		return r;
-	if (c.src.loc.where == KV_ABSENT) {
-		if (z->missing_is_error)
-			r = fail(-EUCLEAN,
-				 "is not stored, and the checkpoint says that every chunk is");
-	} else {
+	if (c.src.loc.where != KV_ABSENT)
 		r = verify_stored(z, &c, worker, large, has_nodes);
-	}
+	else if (z->missing_is_error)
+		r = fail(-EUCLEAN, "is not stored, and the checkpoint says that every chunk is");
 	if (r < 0) {
 		chunk_text(z, &c, &where);
 		r = err_at(r, "%s", buf_str(&where));

@@ -40,13 +40,6 @@ struct leaf_checks {
 	pthread_mutex_t large; /* held by a thread that decodes with a large window */
 };
 
-static void forget_findings(struct leaf_check *c)
-{
-	buf_clear(&c->findings);
-	c->n_retained = c->n_findings = 0;
-	c->is_damaged = false;
-}
-
 static void leaf_check_free(struct leaf_check *c)
 {
 	if (!c)
@@ -103,48 +96,12 @@ static void leaf_check_part(struct leaf_check *c, const char *given, const uint6
 		}
 }
 
-static void leaf_check_write_shape(struct leaf_check *c, const struct tree_node *leaf,
-				   const struct zarr_meta *m)
-{
-	if (!leaf->has_write_shape)
-		return;
-	if (leaf->write_rank != m->rank)
-		leaf_keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u %s, its array has %u",
-			       leaf->write_rank, noun(leaf->write_rank, "axis", "axes"), m->rank);
-	else
-		leaf_check_part(c, "_METADATA gives it", leaf->write_shape, m);
-}
-
-/* Check that JAX can make random keys of the array. */
-static void leaf_check_keys(struct leaf_check *c, const struct verify_tree *t,
-			    const struct tree_node *leaf, const struct zarr *z)
-{
-	struct span impl;
-	int r = item_prng_impl(t->item, leaf, &impl);
-
-	err_clear();
-	if (r == 1 && (z->meta.dtype != DTYPE_UINT32 || !z->meta.rank))
-		leaf_keep_text(
-			c, SEVERITY_ERROR, 2,
-			"array_metadatas say that it holds random keys ('%.*s'), which are rows of "
-			"uint32, and its array is of %s, with %u %s",
-			SPAN_ARG(impl), dtype_info(z->meta.dtype)->name, z->meta.rank,
-			noun(z->meta.rank, "axis", "axes"));
-}
-
-static void check_orbax(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
-{
-	auto_buf why = { 0 };
-
-	if (verify_orbax_array(c->all->t->item, leaf, z, &why) && buf_str(&why))
-		leaf_keep_text(c, SEVERITY_REFUSED, 2, "%s", buf_str(&why));
-}
-
 static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf,
 				 const struct zarr *z)
 {
 	const struct verify_tree *t = c->all->t;
 	bool found = false;
+	struct span impl;
 
 	for (size_t i = 0; i < t->n_arrays; i++) {
 		const struct array_metadata *m = array_metadatas_find(t->arrays[i], leaf->param);
@@ -163,7 +120,16 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 		else
 			leaf_check_part(c, "array_metadatas give it", m->write_shape, &z->meta);
 	}
-	leaf_check_keys(c, t, leaf, z);
+	/* JAX makes random keys of rows of uint32. */
+	if (item_prng_impl(t->item, leaf, &impl) == 1 &&
+	    (z->meta.dtype != DTYPE_UINT32 || !z->meta.rank))
+		leaf_keep_text(
+			c, SEVERITY_ERROR, 2,
+			"array_metadatas say that it holds random keys ('%.*s'), which are rows of "
+			"uint32, and its array is of %s, with %u %s",
+			SPAN_ARG(impl), dtype_info(z->meta.dtype)->name, z->meta.rank,
+			noun(z->meta.rank, "axis", "axes"));
+	err_clear();
 	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
 		leaf_keep_text(c, SEVERITY_ERROR, 2,
 			       "array_metadatas do not have it, as they have every jax.Array");
@@ -194,23 +160,13 @@ static void leaf_check_sharding(struct leaf_check *c, const struct tree_node *le
 
 /* ---- stored chunks ---- */
 
-/* Get the file of a chunk that has a file of its own. */
-static void blame_chunk(struct leaf_check *c, const char *key)
-{
-	char *file = key ? verify_array_file(c->all->t->item, key) : NULL;
-
-	if (file) {
-		free(c->file);
-		c->file = file;
-	}
-}
-
 /* Report the first object of the grid that is not stored. */
 static void check_missing(struct leaf_check *c, const struct zarr *z)
 {
 	const struct verify_objects *o = &c->objects;
 	uint64_t index[LIMIT_RANK], first = 0;
 	auto_buf key = { 0 };
+	char *file = NULL;
 
 	if (o->n >= o->grid)
 		return;
@@ -228,8 +184,13 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 	}
 	if (zarr_object_key(z, index, &key) < 0)
 		err_clear();
-	if (!item_has_nodes(c->all->t->item, z->kv))
-		blame_chunk(c, buf_str(&key));
+	/* A chunk that has a file of its own would be in that. */
+	if (!item_has_nodes(c->all->t->item, z->kv) && buf_str(&key))
+		file = verify_array_file(c->all->t->item, buf_str(&key));
+	if (file) {
+		free(c->file);
+		c->file = file;
+	}
 	leaf_keep_text(c, SEVERITY_ERROR, 2,
 		       "%llu of %llu chunks %s not stored, and the checkpoint says that all are; "
 		       "the first is '%s'",
@@ -305,24 +266,6 @@ static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *i
 	err_clear();
 }
 
-static int leaf_check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index,
-			    struct walk_worker *worker)
-{
-	struct verify_chunk found = { 0 };
-	int r = verify_chunk(z, index, worker, &k->all->large, k->has_nodes, &found);
-
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&k->lock);
-	k->chunks += found.stored > 0;
-	k->missing += !found.stored;
-	k->stored += found.stored;
-	k->unsummed += found.is_summed ? 0 : found.stored;
-	k->decoded += found.stored ? z->leaf->bytes : 0;
-	pthread_mutex_unlock(&k->lock);
-	return 0;
-}
-
 /* Check the inner chunks of one stored object. Returns only errors that are not about the chunk. */
 static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object,
 			struct walk_worker *worker)
@@ -341,12 +284,22 @@ static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object,
 	}
 	grid_part_first(&g, &all, &part);
 	do {
-		int r = leaf_check_chunk(c, z, part.chunk, worker);
+		struct verify_chunk found = { 0 };
+		int r = verify_chunk(z, part.chunk, worker, &c->all->large, c->has_nodes, &found);
 
 		if (r == -ENOMEM)
 			return r;
-		if (r < 0)
+		if (r < 0) {
 			chunk_failed(c, z, part.chunk, r);
+		} else {
+			pthread_mutex_lock(&c->lock);
+			c->chunks += found.stored > 0;
+			c->missing += !found.stored;
+			c->stored += found.stored;
+			c->unsummed += found.is_summed ? 0 : found.stored;
+			c->decoded += found.stored ? z->leaf->bytes : 0;
+			pthread_mutex_unlock(&c->lock);
+		}
 		if (worker->walk->progress)
 			progress_add(worker->walk->progress, z->leaf->bytes);
 	} while (grid_part_next(&g, &all, &part));
@@ -367,6 +320,23 @@ static void plan(struct leaf_check *c, struct walk_leaf *leaf, const struct zarr
 	leaf->n_tasks = c->all->v->level >= 3 ? div_up(c->objects.n, c->per_task) : 0;
 }
 
+/* Check that what is recorded of an array agrees with it, and that Orbax can restore it. */
+static void check_recorded(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
+{
+	auto_buf why = { 0 };
+
+	if (verify_orbax_array(c->all->t->item, leaf, z, &why) && buf_str(&why))
+		leaf_keep_text(c, SEVERITY_REFUSED, 2, "%s", buf_str(&why));
+	if (leaf->has_write_shape && leaf->write_rank != z->meta.rank)
+		leaf_keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u %s, its array has %u",
+			       leaf->write_rank, noun(leaf->write_rank, "axis", "axes"),
+			       z->meta.rank);
+	else if (leaf->has_write_shape)
+		leaf_check_part(c, "_METADATA gives it", leaf->write_shape, &z->meta);
+	check_array_metadata(c, leaf, z);
+	leaf_check_sharding(c, leaf, &z->meta);
+}
+
 static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 {
 	struct leaf_checks *all = arg;
@@ -384,20 +354,19 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	if (leaf->value.kind != VALUE_ARRAY)
 		return 0;
 	c->has_nodes = item_has_nodes(all->t->item, z->kv);
-	if (all->v->level >= 2) {
-		check_orbax(c, leaf->node, z);
-		leaf_check_write_shape(c, leaf->node, &z->meta);
-		check_array_metadata(c, leaf->node, z);
-		leaf_check_sharding(c, leaf->node, &z->meta);
-	}
+	if (all->v->level >= 2)
+		check_recorded(c, leaf->node, z);
 	r = all->v->level >= 2 ? list_objects(c, z) : 0;
 	/* Only rank 0 reports leaf-level findings. */
-	if (leaf->is_shared && !group_is_lead(all->v->t.group))
-		forget_findings(c);
+	if (leaf->is_shared && !group_is_lead(all->v->t.group)) {
+		buf_clear(&c->findings);
+		c->n_retained = c->n_findings = 0;
+		c->is_damaged = false;
+	}
 	if (r < 0)
 		return r;
 	plan(c, leaf, z);
-	return r;
+	return 0;
 }
 
 static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,

@@ -13,30 +13,11 @@
 /* The most objects of an array that are looked for without a listing: 8 MiB of numbers. */
 #define GUESSED_MAX (1 << 20)
 
-static uint64_t objects_number_of(const struct zarr_meta *m, const uint64_t *index)
-{
-	uint64_t n = 0;
-
-	for (unsigned i = 0; i < m->rank; i++)
-		n = n * m->grid[i] + index[i];
-	return n;
-}
-
 struct object_listing {
 	const struct verify_tree *t;
 	const struct zarr *z;
 	struct verify_objects *ret;
 };
-
-static bool objects_is_metadata(struct span name)
-{
-	static const char *const names[] = { ".zarray", "zarr.json", ".zattrs", ".zgroup" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (span_eq(name, span_str(names[i])))
-			return true;
-	return false;
-}
 
 /*
  * Whether a key that is not of a chunk belongs to another leaf, whose name continues this one's,
@@ -56,12 +37,15 @@ static int objects_add(void *arg, struct span key, uint64_t len)
 {
 	struct object_listing *l = arg;
 	struct verify_objects *o = l->ret;
+	static const char *const metadata[] = { ".zarray", "zarr.json", ".zattrs", ".zgroup" };
 	struct span name = span_from(key, l->z->prefix_len);
-	uint64_t index[LIMIT_RANK];
+	const struct zarr_meta *m = &l->z->meta;
+	uint64_t index[LIMIT_RANK], number = 0;
 
-	if (objects_is_metadata(name))
-		return 0;
-	if (!zarr_chunk_key_parse(&l->z->meta, name, index)) {
+	for (size_t i = 0; i < ARRAY_LEN(metadata); i++)
+		if (span_eq(name, span_str(metadata[i])))
+			return 0;
+	if (!zarr_chunk_key_parse(m, name, index)) {
 		if (is_of_other(l, key, name))
 			return 0;
 		o->n_strange++;
@@ -71,7 +55,9 @@ static int objects_add(void *arg, struct span key, uint64_t len)
 	}
 	if (!array_reserve(o->object, o->cap, o->n + 1))
 		return fail(-ENOMEM, "cannot list %zu chunks", o->n + 1);
-	o->object[o->n++] = objects_number_of(&l->z->meta, index);
+	for (unsigned i = 0; i < m->rank; i++)
+		number = number * m->grid[i] + index[i];
+	o->object[o->n++] = number;
 	return 0;
 }
 
@@ -82,33 +68,27 @@ static int objects_by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Without a listing: every object of the grid is looked for when it is to be decoded. */
-static int guess(struct verify_objects *o)
-{
-	size_t n = (size_t)MIN(o->grid, (uint64_t)GUESSED_MAX);
-
-	o->is_guessed = true;
-	if (!array_reserve(o->object, o->cap, n))
-		return fail(-ENOMEM, "cannot list %zu chunks", n);
-	for (; o->n < n; o->n++)
-		o->object[o->n] = o->n;
-	return 0;
-}
-
 int verify_objects_list(const struct verify_tree *t, struct zarr *z, struct verify_objects *ret)
 {
 	struct object_listing l = { t, z, ret };
+	size_t most;
 	int r;
 
 	ret->grid = zarr_meta_objects(&z->meta);
-	if (z->kv->no_list)
-		return guess(ret);
-	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), objects_add, &l);
-	if (r < 0)
+	if (!z->kv->no_list) {
+		r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), objects_add, &l);
+		if (r >= 0 && ret->n)
+			qsort(ret->object, ret->n, sizeof(*ret->object), objects_by_number);
 		return r;
-	if (ret->n)
-		qsort(ret->object, ret->n, sizeof(*ret->object), objects_by_number);
-	return r;
+	}
+	/* Every object of the grid is looked for when it is to be decoded. */
+	ret->is_guessed = true;
+	most = (size_t)MIN(ret->grid, (uint64_t)GUESSED_MAX);
+	if (!array_reserve(ret->object, ret->cap, most))
+		return fail(-ENOMEM, "cannot list %zu chunks", most);
+	for (; ret->n < most; ret->n++)
+		ret->object[ret->n] = ret->n;
+	return 0;
 }
 
 void verify_objects_release(struct verify_objects *o)
