@@ -326,13 +326,6 @@ static int run_as_helper(int argc, char **argv)
 	return status == EXIT_OK ? EXIT_OK : status == EXIT_USAGE ? MOUNT_USAGE : MOUNT_FAILURE;
 }
 
-static int wrong_format(const char *format)
-{
-	fprintf(stderr, "pytreefs: `pytreefs help options` takes --text or --markdown, not '%s'\n",
-		format);
-	return EXIT_USAGE;
-}
-
 static int no_help(const char *what)
 {
 	struct nearest n;
@@ -359,9 +352,14 @@ static int help(const char *what, const char *format)
 		return EXIT_OK;
 	else if (!strcmp(what, "patterns"))
 		help_patterns(stdout);
-	else if (!strcmp(what, "options"))
-		return help_options(stdout, format) == 0 ? EXIT_OK : wrong_format(format);
-	else if (c)
+	else if (!strcmp(what, "options")) {
+		if (help_options(stdout, format) == 0)
+			return EXIT_OK;
+		fprintf(stderr,
+			"pytreefs: `pytreefs help options` takes --text or --markdown, not '%s'\n",
+			format);
+		return EXIT_USAGE;
+	} else if (c)
 		cmd_help(stdout, c);
 	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
 		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
@@ -402,15 +400,6 @@ static void take_signals(void)
 	for (unsigned i = 0; i < ARRAY_LEN(ours); i++)
 		sigaddset(&set, ours[i]);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-}
-
-static void ignore_signals(void)
-{
-	signal(SIGPIPE, SIG_IGN);
-	/*
-	 * A write beyond the limit of file sizes then fails with EFBIG, in whichever thread it is.
-	 */
-	signal(SIGXFSZ, SIG_IGN);
 }
 
 /*
@@ -470,23 +459,19 @@ static int dispatch(int argc, char **argv)
 	return tool_main_run(c, argv, argc - 2, argv + 2);
 }
 
-/* A reader that has ended early, such as head(1), is not an error. */
-static bool reader_is_gone(void)
-{
-	struct pollfd p = { .fd = STDOUT_FILENO };
-
-	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
-}
-
 /* Flush the output, which reveals a full disk or a closed pipe. Returns the exit status. */
 static int end_output(int status, int status_of_error)
 {
 	int r = fflush(stdout) ? errno : 0;
+	struct pollfd p = { .fd = STDOUT_FILENO };
 
 	if (!r && !ferror(stdout))
 		return status;
-	/* The stream remembers that an earlier write failed, but not why. */
-	if (r != EPIPE && !reader_is_gone())
+	/*
+	 * A reader that has ended early, such as head(1), is not an error. The stream remembers
+	 * that an earlier write failed, but not why.
+	 */
+	if (r != EPIPE && !(poll(&p, 1, 0) > 0 && (p.revents & POLLERR)))
 		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "",
 			r ? strerror(r) : "");
 	return MAX(status, status_of_error);
@@ -509,7 +494,11 @@ int main(int argc, char **argv)
 	mallopt(M_TRIM_THRESHOLD, 2560 << 10);
 	if (!take_places())
 		return status_of_error;
-	ignore_signals();
+	signal(SIGPIPE, SIG_IGN);
+	/*
+	 * A write beyond the limit of file sizes then fails with EFBIG, in whichever thread it is.
+	 */
+	signal(SIGXFSZ, SIG_IGN);
 	take_descriptors();
 	return end_output(dispatch(argc, argv), status_of_error);
 }

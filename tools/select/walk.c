@@ -68,30 +68,12 @@ static void walk_leaf_free(struct walk_leaf *leaf)
 	free(leaf);
 }
 
-static int leaf_path(const struct walk *w, struct walk_leaf *leaf)
-{
-	auto_buf path = { 0 };
-
-	if (buf_add_str(&path, w->prefix) >= 0 && subtree_path(leaf->part, leaf->node, &path) >= 0)
-		leaf->path = span_dup_str(buf_span(&path));
-	return leaf->path ? 0 : fail(-ENOMEM, "cannot name a leaf");
-}
-
 static uint64_t leaf_bytes(const struct walk_leaf *leaf)
 {
 	const struct zarr_meta *m = leaf->value.kind == VALUE_ARRAY ? &leaf->value.array->meta :
 								      NULL;
 
 	return m ? m->n_elements * dtype_info(m->dtype)->size : 0;
-}
-
-/* A leaf of another rank is only opened to find out whether it is large. */
-static void leave_to_others(struct walk_leaf *leaf)
-{
-	value_release(&leaf->value);
-	leaf->value = (struct value){ 0 };
-	leaf->n_tasks = 0;
-	err_clear();
 }
 
 void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int rank,
@@ -106,21 +88,15 @@ void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int ra
 	*ret_end = *ret_first + each + (at < more);
 }
 
-static void take_share(const struct walk *w, struct walk_leaf *leaf)
-{
-	uint64_t end = leaf->n_tasks;
-
-	if (leaf->is_shared)
-		walk_share(leaf, w->group, w->group->peers->rank, &leaf->first, &end);
-	leaf->n_own = end - leaf->first;
-}
-
 static int walk_leaf_open(const struct walk *w, struct walk_leaf *leaf)
 {
-	int r = leaf_path(w, leaf);
+	auto_buf path = { 0 };
+	int r;
 
-	if (r < 0)
-		return r;
+	if (buf_add_str(&path, w->prefix) >= 0 && subtree_path(leaf->part, leaf->node, &path) >= 0)
+		leaf->path = span_dup_str(buf_span(&path));
+	if (!leaf->path)
+		return fail(-ENOMEM, "cannot name a leaf");
 	r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
 	if (r < 0 || leaf->value.kind != VALUE_ARRAY)
 		return r;
@@ -129,19 +105,26 @@ static int walk_leaf_open(const struct walk *w, struct walk_leaf *leaf)
 
 static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
 {
+	uint64_t end;
 	int r = walk_leaf_open(w, leaf);
 
 	leaf->is_shared = r >= 0 && w->group && w->ops->part &&
 			  leaf_bytes(leaf) >= WALK_SPLIT_BYTES;
+	/* A leaf of another rank is only opened to find out whether it is large. */
 	if (leaf->is_elsewhere && !leaf->is_shared) {
-		leave_to_others(leaf);
+		value_release(&leaf->value);
+		leaf->value = (struct value){ 0 };
+		err_clear();
 		return leaf->path ? 0 : -ENOMEM;
 	}
 	leaf->per_task = div_up(MAX(leaf->tiling.n_tasks, (uint64_t)1), WALK_TASKS);
 	leaf->n_tasks = div_up(leaf->tiling.n_tasks, leaf->per_task);
 	if (r >= 0 && w->ops->begin)
 		r = w->ops->begin(w->arg, leaf);
-	take_share(w, leaf);
+	end = leaf->n_tasks;
+	if (leaf->is_shared)
+		walk_share(leaf, w->group, w->group->peers->rank, &leaf->first, &end);
+	leaf->n_own = end - leaf->first;
 	return r;
 }
 
@@ -173,30 +156,25 @@ static int receive_from(struct walk *w, struct walk_leaf *leaf, int rank)
 	return (leaf->is_shared ? w->ops->join : w->ops->unpack)(w->arg, leaf, rank, packed);
 }
 
-/* Join the parts of all ranks, then end the leaf. */
-static int end_shared(struct walk *w, struct walk_leaf *leaf)
-{
-	int r = 0;
-
-	for (int i = 1; i < w->group->peers->size && r >= 0; i++)
-		r = receive_from(w, leaf, i);
-	return r < 0 ? r : w->ops->end(w->arg, leaf);
-}
-
 /* Report a leaf, on the rank that reports it. */
 static int end_one(struct walk *w, struct walk_leaf *leaf)
 {
-	bool lead = group_is_lead(w->group);
+	bool is_others = leaf->is_elsewhere && !leaf->is_shared;
 
 	if (!leaf->path)
 		return err_restore(&leaf->failed);
-	if (leaf->is_shared)
-		return lead ? end_shared(w, leaf) : report_leaf(w, leaf);
-	if (leaf->is_elsewhere)
-		return lead ? receive_from(w, leaf,
-					   group_owner(w->group, w->first + leaf->number)) :
-			      0;
-	return lead ? w->ops->end(w->arg, leaf) : report_leaf(w, leaf);
+	if (!group_is_lead(w->group))
+		return is_others ? 0 : report_leaf(w, leaf);
+	if (is_others)
+		return receive_from(w, leaf, group_owner(w->group, w->first + leaf->number));
+	/* Join the parts of all ranks. */
+	for (int i = 1; leaf->is_shared && i < w->group->peers->size; i++) {
+		int r = receive_from(w, leaf, i);
+
+		if (r < 0)
+			return r;
+	}
+	return w->ops->end(w->arg, leaf);
 }
 
 /* ---- the run ---- */
@@ -309,11 +287,6 @@ static int worker_run(void *arg)
 	return 0;
 }
 
-static struct ckpt *ckpt_of(const struct walk *w)
-{
-	return w->n ? w->place[0].part->item->ckpt : NULL;
-}
-
 static int announce_sizes(struct walk *w, struct progress *progress)
 {
 	auto_leaf_table s = { 0 };
@@ -332,7 +305,7 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 {
 	struct walk_run run = { .lock = PTHREAD_MUTEX_INITIALIZER,
 				.changed = PTHREAD_COND_INITIALIZER };
-	struct ckpt *ckpt = ckpt_of(w);
+	struct ckpt *ckpt = w->n ? w->place[0].part->item->ckpt : NULL;
 	unsigned workers = ckpt ? MAX(1u, pool_threads(ckpt->pool)) : 0;
 	auto_free struct walk_worker *worker = calloc(workers + 1, sizeof(*worker));
 	int r = worker ? 0 : fail(-ENOMEM, "cannot start %u threads", workers);
@@ -364,43 +337,38 @@ void *walk_buf(struct walk_worker *worker, unsigned which)
 	return worker->buf[which];
 }
 
-static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, void *buf,
-		    walk_tile_fn *fn, void *arg)
-{
-	struct zarr *z = leaf->value.array;
-	auto_chunk_scan chunk_scan = { 0 };
-	struct zarr_view v;
-	struct tile tile;
-	int r;
-
-	tiling_first(&leaf->tiling, task, &tile);
-	do {
-		r = tile_view(z, &tile, &v);
-		if (r < 0)
-			return r;
-		r = chunk_scan_read(&chunk_scan, z, &tile, &v, buf);
-		if (r < 0)
-			return r;
-		r = fn(arg, leaf, &tile, buf, worker);
-		if (r < 0)
-			return r;
-		if (worker->walk->progress)
-			progress_add(worker->walk->progress, v.bytes);
-	} while (tiling_next(&leaf->tiling, task, &tile));
-	return r;
-}
-
 int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, walk_tile_fn *fn,
 	       void *arg)
 {
 	uint64_t from = task * leaf->per_task,
 		 to = MIN(from + leaf->per_task, leaf->tiling.n_tasks);
 	void *buf = walk_buf(worker, 0);
-	int r = buf ? 0 : fail(-ENOMEM, "cannot read '%s'", leaf->path);
+	struct zarr *z = leaf->value.array;
+	struct zarr_view v;
+	struct tile tile;
+	int r;
 
-	for (; from < to && r >= 0; from++)
-		r = one_task(leaf, from, worker, buf, fn, arg);
-	return r;
+	if (!buf)
+		return fail(-ENOMEM, "cannot read '%s'", leaf->path);
+	for (; from < to; from++) {
+		auto_chunk_scan chunk_scan = { 0 };
+
+		tiling_first(&leaf->tiling, from, &tile);
+		do {
+			r = tile_view(z, &tile, &v);
+			if (r < 0)
+				return r;
+			r = chunk_scan_read(&chunk_scan, z, &tile, &v, buf);
+			if (r < 0)
+				return r;
+			r = fn(arg, leaf, &tile, buf, worker);
+			if (r < 0)
+				return r;
+			if (worker->walk->progress)
+				progress_add(worker->walk->progress, v.bytes);
+		} while (tiling_next(&leaf->tiling, from, &tile));
+	}
+	return 0;
 }
 
 /* ---- statistics ---- */
