@@ -18,27 +18,20 @@
 #include "tools/cli/cmd.h"
 
 /*
- * Append the URL of a path that begins with the SOURCE. The path of a web server is a URL as it was
- * given, while a bucket is given with plain keys; what is below the SOURCE consists of names.
+ * Append the path, or the URL, of the store that TensorStore opens: a database, or an array. The
+ * path of a web server is a URL as it was given, while a bucket is given with plain keys; what is
+ * below the source consists of names.
  */
-static int put_url(struct buf *ret, const char *path, const char *source)
-{
-	const char *host = strstr(source, "://") + strlen("://");
-	size_t n = store_is_bucket(source) ? (size_t)(host - source) : strlen(source);
-	int r = buf_add(ret, path, n);
-
-	return r < 0 ? r : path_escape(ret, path + n);
-}
-
-/* Append the path, or the URL, of the store that TensorStore opens: a database, or an array. */
 static int explain_put_store(struct buf *ret, const char *source, struct item *item,
 			     const struct zarr *array, bool ocdbt)
 {
-	const char *below = item_database_dir(item, array->kv);
+	const char *below = item_database_dir(item, array->kv), *host;
 	bool is_url = path_is_url(source);
 	auto_free char *path = strcmp(item->path, ".") ? str_fmt("%s/%s", source, item->path) :
 							 strdup(source);
 	auto_free char *real = NULL, *whole = NULL;
+	size_t n;
+	int r;
 
 	if (!path)
 		return -ENOMEM;
@@ -52,7 +45,12 @@ static int explain_put_store(struct buf *ret, const char *source, struct item *i
 			array->prefix);
 	if (!whole)
 		return -ENOMEM;
-	return is_url ? put_url(ret, whole, source) : buf_add_str(ret, whole);
+	if (!is_url)
+		return buf_add_str(ret, whole);
+	host = strstr(source, "://") + strlen("://");
+	n = store_is_bucket(source) ? (size_t)(host - source) : strlen(source);
+	r = buf_add(ret, whole, n);
+	return r < 0 ? r : path_escape(ret, whole + n);
 }
 
 /* Print the spec with which TensorStore opens the leaf's array. */
@@ -98,26 +96,12 @@ struct stored {
 	uint64_t chunks, bytes;
 };
 
-static int explain_add_stored(const struct zarr *z, const uint64_t *index, struct stored *ret)
-{
-	struct kv_loc at = { 0 };
-	int r = zarr_object_locate(z, index, &at);
-
-	if (r < 0)
-		return r;
-	ret->chunks += at.where != KV_ABSENT;
-	ret->bytes += at.where != KV_ABSENT ? at.len : 0;
-	kv_loc_release(&at);
-	return 0;
-}
-
 static int explain_stored_of(const struct zarr *z, const struct sharding_box *b, struct stored *ret)
 {
 	const struct zarr_meta *m = &z->meta;
 	struct grid g = { .rank = m->rank };
 	struct grid_box all = { 0 };
 	struct grid_part part;
-	int r;
 
 	*ret = (struct stored){ 0 };
 	for (unsigned i = 0; i < m->rank; i++) {
@@ -128,23 +112,23 @@ static int explain_stored_of(const struct zarr *z, const struct sharding_box *b,
 			(struct grid_axis){ b->start[i], 1, all.hi[i], m->shape[i], m->chunk[i] };
 	}
 	grid_part_first(&g, &all, &part);
-	do
-		r = explain_add_stored(z, part.chunk, ret);
-	while (r >= 0 && grid_part_next(&g, &all, &part));
-	return r;
-}
+	do {
+		struct kv_loc at = { 0 };
+		int r = zarr_object_locate(z, part.chunk, &at);
 
-/* Append "[0:16,24:48]", the box of one device; nothing for a scalar. */
-static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank)
-{
-	for (unsigned i = 0; i < rank; i++)
-		buf_addf(out, "%s%llu:%llu%s", i ? "," : "[", (unsigned long long)b->start[i],
-			 (unsigned long long)b->stop[i], i + 1 == rank ? "]" : "");
+		if (r < 0)
+			return r;
+		ret->chunks += at.where != KV_ABSENT;
+		ret->bytes += at.where != KV_ABSENT ? at.len : 0;
+		kv_loc_release(&at);
+	} while (grid_part_next(&g, &all, &part));
+	return 0;
 }
 
 /*
  * Append the name of the file with the data of one device, a view of the leaf, and what is read for
- * it: of the leaf, and of the other one that has the sharding (NULL: none).
+ * it: of the leaf, and of the other one that has the sharding (NULL: none). The view of a device is
+ * called "STEM[0:16,24:48].npy"; that of a scalar has no box.
  */
 static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank,
 		       struct span stem, const struct stored *from, const struct stored *target,
@@ -153,7 +137,9 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 	auto_buf name = { 0 };
 
 	buf_add_span(&name, stem);
-	put_box(&name, b, rank);
+	for (unsigned i = 0; i < rank; i++)
+		buf_addf(&name, "%s%llu:%llu%s", i ? "," : "[", (unsigned long long)b->start[i],
+			 (unsigned long long)b->stop[i], i + 1 == rank ? "]" : "");
 	buf_add_str(&name, ".npy");
 	if (!json) {
 		buf_addf(out, "device %lld, replica %llu: %s: reads %llu stored bytes in %llu %s",
@@ -281,44 +267,43 @@ static int print_sharding(struct cmd_args *a, struct source *s)
 	return EXIT_OK;
 }
 
-/* Whether the file is a text, which is made as a whole at open, possibly from an array. */
-static bool explain_is_text(const struct node_leaf *l)
+/*
+ * Append the size of the leaf's file, and the part of its array that n bytes at off are made from.
+ */
+static int put_plan(struct buf *out, const struct node_leaf *l, const struct format *f,
+		    uint64_t off, uint64_t n, bool json)
 {
-	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL ||
-	       l->ext == NAME_EXT_HTML;
-}
-
-static int put_file(struct buf *out, const struct node_leaf *l, const struct format *f, bool json)
-{
+	/* A text is made as a whole at open, possibly from an array. */
+	bool is_text = l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT ||
+		       l->ext == NAME_EXT_NULL || l->ext == NAME_EXT_HTML;
 	unsigned long long size = f->size, head = f->head.n;
+	uint64_t from = off > head ? off - head : 0;
+	int r;
 
-	if (explain_is_text(l))
-		return buf_addf(out,
-				json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
-				       "file of %llu bytes: text that is made when it is opened\n",
-				size);
-	return buf_addf(out,
-			json ? "{\"bytes\": %llu, \"header_bytes\": %llu, \"array_bytes\": %llu" :
-			       "file of %llu bytes: %llu of header, %llu of array\n",
-			size, head, size - head);
-}
-
-/* Append the part of the array that is read. */
-static int explain_put_array(struct buf *out, const struct node_leaf *l, const struct format *f,
-			     uint64_t off, uint64_t n, bool json)
-{
-	uint64_t from = off > f->head.n ? off - f->head.n : 0;
-
-	if (f->value.kind != VALUE_ARRAY)
-		return 0;
-	if (explain_is_text(l))
+	if (is_text)
+		r = buf_addf(out,
+			     json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
+				    "file of %llu bytes: text that is made when it is opened\n",
+			     size);
+	else
+		r = buf_addf(out,
+			     json ? "{\"bytes\": %llu, \"header_bytes\": %llu, \"array_bytes\": "
+				    "%llu" :
+				    "file of %llu bytes: %llu of header, %llu of array\n",
+			     size, head, size - head);
+	if (r < 0 || f->value.kind != VALUE_ARRAY)
+		return r;
+	r = json ? buf_add_str(out, ", \"boxes\": ") : 0;
+	if (r < 0)
+		return r;
+	if (is_text)
 		return zarr_explain(f->value.array, &f->view, 0, f->view.bytes, json, out);
-	if (!f->has_body || off + n <= f->head.n)
+	if (!f->has_body || off + n <= head)
 		return json ? buf_add_str(out, "[]") : 0;
-	return zarr_explain(f->value.array, &f->view, from, off + n - f->head.n - from, json, out);
+	return zarr_explain(f->value.array, &f->view, from, off + n - head - from, json, out);
 }
 
-static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint64_t n, bool json)
+static int print_plan(struct node_leaf *l, uint64_t off, uint64_t n, bool json)
 {
 	auto_format f = { 0 };
 	auto_buf out = { 0 };
@@ -333,11 +318,7 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 		return fail(-EINVAL, "bytes %llu+%llu are not inside the file of %llu",
 			    (unsigned long long)off, (unsigned long long)n,
 			    (unsigned long long)f.size);
-	n = MIN(n, f.size - off);
-	if (put_file(&out, l, &f, json) < 0 ||
-	    (json && f.value.kind == VALUE_ARRAY && buf_add_str(&out, ", \"boxes\": ") < 0))
-		return -ENOMEM;
-	r = explain_put_array(&out, l, &f, off, n, json);
+	r = put_plan(&out, l, &f, off, MIN(n, f.size - off), json);
 	if (r < 0)
 		return r;
 	print_span(stdout, buf_span(&out));
@@ -370,8 +351,7 @@ static int run_explain(struct cmd_args *a)
 	l = container_of(s.node, struct node_leaf, node);
 	if (cmd_flag(a, "sharding"))
 		return print_sharding(a, &s);
-	return cmd_flag(a, "spec") ? print_spec(&s, l) :
-				     print_plan(&s, l, off, n, cmd_flag(a, "json"));
+	return cmd_flag(a, "spec") ? print_spec(&s, l) : print_plan(l, off, n, cmd_flag(a, "json"));
 }
 
 static const struct cmd_option options[] = {

@@ -72,23 +72,6 @@ static int read_number(struct node *n, const char *attribute, uint64_t *ret)
 	return r;
 }
 
-/*
- * Get the bytes of the values in a step: 0, or 1 when that is not possible, which is printed. It
- * looks at each leaf, which would take many round trips to a server.
- */
-static int read_totals(struct node *n, struct row *ret)
-{
-	int r;
-
-	if (path_is_url(n->ns->ckpt->source->path))
-		return 0;
-	r = read_number(n, "logical_bytes", &ret->total);
-	if (r >= 0)
-		r = read_number(n, "stored_bytes", &ret->total_stored);
-	ret->has_totals = r >= 0;
-	return say_of_step(r == -ENODATA ? 0 : r, ret);
-}
-
 /* Describe one node: 0, or 1 when that is not possible. */
 static int ls_describe(struct node *n, struct row *ret)
 {
@@ -115,7 +98,7 @@ static int ls_describe(struct node *n, struct row *ret)
 static int ls_row_of(struct node *dir, const char *name, bool of_steps, struct row *ret)
 {
 	auto_node *n = NULL;
-	int r = node_lookup(dir, span_str(name), &n);
+	int r = node_lookup(dir, span_str(name), &n), bad;
 
 	*ret = (struct row){ .name = name };
 	if (r < 0) {
@@ -126,8 +109,16 @@ static int ls_row_of(struct node *dir, const char *name, bool of_steps, struct r
 	if (r != 0 || !of_steps || n->ops != &node_step_ops || dir != n->ns->root ||
 	    n->ns->ckpt->shape != SHAPE_ROOT)
 		return r;
-	r = say_of_step(read_metrics(n, &ret->metrics), ret);
-	return r < 0 ? r : MAX(r, read_totals(n, ret));
+	bad = say_of_step(read_metrics(n, &ret->metrics), ret);
+	/* Totals look at each leaf, which would take many round trips to a server. */
+	if (bad < 0 || path_is_url(n->ns->ckpt->source->path))
+		return bad;
+	r = read_number(n, "logical_bytes", &ret->total);
+	if (r >= 0)
+		r = read_number(n, "stored_bytes", &ret->total_stored);
+	ret->has_totals = r >= 0;
+	r = say_of_step(r == -ENODATA ? 0 : r, ret);
+	return r < 0 ? r : MAX(bad, r);
 }
 
 static void print_json_row(FILE *to, const struct row *row)
@@ -168,14 +159,6 @@ static void print_type(const struct row *row, char *out, size_t n)
 		snprintf(out, n, "%s", row->described && S_ISDIR(row->st.st_mode) ? "" : "-");
 }
 
-/* Print the reason after the name. */
-static void print_why(const struct row *row)
-{
-	printf("  (");
-	print_name(stdout, row->why.text);
-	printf(")\n");
-}
-
 /* A directory has the total of its values, if that is known, and no size of its own. */
 static void print_row_size(const struct row *row, uint64_t own, uint64_t total, char ret[32])
 {
@@ -193,7 +176,9 @@ static void print_long_row(const struct row *row)
 	if (!row->described) {
 		printf("%10s %10s  %-28s %-16s ", "?", "?", "cannot be read", "");
 		print_name(stdout, row->name);
-		print_why(row);
+		printf("  (");
+		print_name(stdout, row->why.text);
+		printf(")\n");
 		return;
 	}
 	print_row_size(row, (uint64_t)row->st.st_size, row->total, size);
@@ -353,13 +338,6 @@ static void add_row(struct listing_walk *w, const struct row *row, bool is_dir)
 	w->sum.stored += row->stored;
 }
 
-static struct totals since(const struct listing_walk *w, const struct totals *before)
-{
-	return (struct totals){ w->sum.dirs - before->dirs, w->sum.files - before->files,
-				w->sum.elements - before->elements, w->sum.bytes - before->bytes,
-				w->sum.stored - before->stored };
-}
-
 /* "12 files, 20800 elements, 40.7 KiB" */
 static void print_totals(FILE *out, const struct totals *t)
 {
@@ -401,7 +379,9 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 		w->out = out;
 	}
 	w->prefix[prefix] = '\0';
-	own = since(w, &before);
+	own = (struct totals){ w->sum.dirs - before.dirs, w->sum.files - before.files,
+			       w->sum.elements - before.elements, w->sum.bytes - before.bytes,
+			       w->sum.stored - before.stored };
 	if (w->json) {
 		fprintf(out,
 			", \"files\": %llu, \"elements\": %llu, \"total_bytes\": %llu, "
@@ -468,15 +448,6 @@ static int ls_walk_entry(struct listing_walk *w, struct node *dir, const char *n
 	return r < 0 ? r : 0;
 }
 
-/* Print an error as one more member of a directory's object. */
-static void print_json_error(FILE *out, const char *why)
-{
-	auto_buf text = { 0 };
-
-	json_put_str(&text, span_str(why), JSON_PRETTY);
-	fprintf(out, ", \"error\": %.*s", SPAN_ARG(buf_span(&text)));
-}
-
 /* Remove entries that --only does not select. */
 static void narrow(const struct listing_walk *w, struct listing *l)
 {
@@ -495,16 +466,20 @@ static void narrow(const struct listing_walk *w, struct listing *l)
 static int ls_walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix)
 {
 	auto_listing l = { 0 };
+	auto_buf text = { 0 };
 	int r = node_list(dir, &l);
 
 	if (r < 0) {
 		w->bad = true;
 		if (r == -ENOMEM || depth == 0)
 			return r;
-		if (w->json && depth < w->depth_limit)
-			print_json_error(w->out, err_text(r));
-		else
+		if (!w->json || depth >= w->depth_limit) {
 			print_failure(r);
+			return 0;
+		}
+		/* One more member of the directory's object. */
+		json_put_str(&text, span_str(err_text(r)), JSON_PRETTY);
+		fprintf(w->out, ", \"error\": %.*s", SPAN_ARG(buf_span(&text)));
 		return 0;
 	}
 	if (prefix + 5 > sizeof(w->prefix))

@@ -43,24 +43,16 @@ static bool mount_is_one_of(const char *text, const char *const *words)
 	for (; *words; words++)
 		if (!strcmp(text, *words))
 			return true;
-	return !strncmp(text, "x-", 2) || !strncmp(text, "comment=", 8);
-}
-
-/* A label of SELinux, which libfuse hands to the kernel. */
-static bool is_label(const char *text)
-{
-	static const char *const names[] = { "context=", "fscontext=", "defcontext=",
-					     "rootcontext=" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (!strncmp(text, names[i], strlen(names[i])))
-			return true;
 	return false;
 }
 
 static int mount_set_option(struct cmd_args *a, const char *text)
 {
+	/* Labels of SELinux, which libfuse hands to the kernel. */
+	static const char *const labels[] = { "context=", "fscontext=", "defcontext=",
+					      "rootcontext=" };
 	struct buf *fuse_options = &a->fuse_options;
+	bool passed = mount_is_one_of(text, mount_words);
 	int r = option_set(&a->options, text, true);
 
 	if (r != -ENOENT)
@@ -70,9 +62,12 @@ static int mount_set_option(struct cmd_args *a, const char *text)
 			-EOPNOTSUPP,
 			"the options of a mount cannot be changed (remount): end it with `pytreefs "
 			"umount MOUNTPOINT`, which also ends its drafts, and mount again");
-	if (mount_is_one_of(text, ignored))
+	if (mount_is_one_of(text, ignored) || !strncmp(text, "x-", 2) ||
+	    !strncmp(text, "comment=", 8))
 		return 0;
-	if (!mount_is_one_of(text, mount_words) && !is_label(text))
+	for (size_t i = 0; i < ARRAY_LEN(labels); i++)
+		passed |= !strncmp(text, labels[i], strlen(labels[i]));
+	if (!passed)
 		return option_set(&a->options, text, false);
 	/* Other users get access as the modes of files allow, and no more. */
 	return buf_addf(fuse_options, "%s%s%s", fuse_options->n ? "," : "", text,
@@ -314,17 +309,6 @@ const struct cmd cmd_mount = {
 	.run = run_mount,
 };
 
-/* Refuse to unmount another file system by mistake. */
-static int check_ours(const char *path)
-{
-	auto_free char *dir = path_real(path), *source = NULL;
-	auto_free char *type = dir ? mounted_on(dir, &source) : NULL;
-
-	return !type || !strcmp(type, "fuse.pytreefs") ?
-		       0 :
-		       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
-}
-
 /* Warn about drafts, which are not steps until they are renamed. */
 static void report_drafts(const char *path)
 {
@@ -346,21 +330,8 @@ static void report_drafts(const char *path)
 		closedir(d);
 }
 
-/* Retry while the mount is in use: the close of files reaches the daemon a moment later. */
-static int unmount_soon(const char *path, int flags)
-{
-	for (int left = BUSY_MS / BUSY_STEP_MS;; left--) {
-		if (umount2(path, flags) == 0)
-			return 0;
-		if (errno != EBUSY || left == 0)
-			return -1;
-		usleep(BUSY_STEP_MS * 1000);
-	}
-}
-
 /* The process that serves a mount, and the device of the mount. */
 struct served {
-	int fd; /* of the process; -1: unknown */
 	int pid;
 	dev_t device;
 };
@@ -378,9 +349,10 @@ static void read_comm(const char *pid, char ret[64])
 
 /*
  * Find the process that serves a mount, to wait for its end: it keeps SOURCE open a moment longer
- * than the mount exists. A rank of a job waits for others, and is left unknown.
+ * than the mount exists. A rank of a job waits for others, and is left unknown. Returns a
+ * descriptor of the process, or -1.
  */
-static void find_daemon(const char *path, struct served *ret)
+static int find_daemon(const char *path, struct served *ret)
 {
 	auto_free char *stats = str_fmt("%s/.pytreefs/stats", path);
 	auto_close int fd = stats ? open(stats, O_RDONLY | O_CLOEXEC) : -1;
@@ -389,14 +361,14 @@ static void find_daemon(const char *path, struct served *ret)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
 	    sscanf(text, "{ \"pid\": %d", &ret->pid) != 1 || strstr(text, "\"in_job\""))
-		return;
+		return -1;
 	/* In another PID namespace, the number would be that of another process. */
 	snprintf(pid, sizeof(pid), "%d", ret->pid);
 	read_comm(pid, comm);
 	if (strncmp(comm, "pytreefs", strlen("pytreefs")) != 0)
-		return;
+		return -1;
 	ret->device = st.st_dev;
-	ret->fd = (int)syscall(SYS_pidfd_open, ret->pid, 0);
+	return (int)syscall(SYS_pidfd_open, ret->pid, 0);
 }
 
 /* Where a process has the device mounted; NULL: nowhere, or nobody may know. */
@@ -464,11 +436,11 @@ static void report_holders(const char *path, const struct served *served)
 		n ? "" : ": another mount namespace may have it mounted");
 }
 
-static void wait_for_end(const char *path, const struct served *served)
+static void wait_for_end(const char *path, int daemon, const struct served *served)
 {
-	struct pollfd p = { .fd = served->fd, .events = POLLIN };
+	struct pollfd p = { .fd = daemon, .events = POLLIN };
 
-	if (p.fd < 0 || poll(&p, 1, QUIET_MS) != 0)
+	if (daemon < 0 || poll(&p, 1, QUIET_MS) != 0)
 		return;
 	report_holders(path, served);
 	if (poll(&p, 1, END_MS - QUIET_MS) == 0)
@@ -477,30 +449,33 @@ static void wait_for_end(const char *path, const struct served *served)
 
 static int run_umount(struct cmd_args *a)
 {
-	struct served served = { .fd = -1 };
+	const char *path = a->arg[0];
+	auto_free char *dir = path_real(path), *source = NULL;
+	auto_free char *type = dir ? mounted_on(dir, &source) : NULL;
 	bool lazy = cmd_flag(a, "lazy");
-	int r = check_ours(a->arg[0]);
+	int left = BUSY_MS / BUSY_STEP_MS, r;
+	auto_close int daemon = -1;
+	struct served served;
 
-	if (r < 0)
-		return r;
-	report_drafts(a->arg[0]);
+	if (type && strcmp(type, "fuse.pytreefs"))
+		return fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
+	report_drafts(path);
 	if (!lazy)
-		find_daemon(a->arg[0], &served);
-	r = unmount_soon(a->arg[0], lazy ? MNT_DETACH : 0) == 0 ? EXIT_OK :
-	    errno == EPERM                                      ? unmount_as_user(a->arg[0], lazy) :
-								  -1;
-	if (r == EXIT_OK)
-		wait_for_end(a->arg[0], &served);
-	if (served.fd >= 0)
-		close(served.fd);
-	if (r >= 0)
-		return r;
-	if (errno == EBUSY)
+		daemon = find_daemon(path, &served);
+	/* The close of files reaches the daemon a moment later. */
+	while ((r = umount2(path, lazy ? MNT_DETACH : 0)) < 0 && errno == EBUSY && left-- > 0)
+		usleep(BUSY_STEP_MS * 1000);
+	if (r < 0 && errno == EBUSY)
 		return fail(-EBUSY, "'%s' is in use: close what is open there, or use --lazy",
-			    a->arg[0]);
-	if (errno == EINVAL)
-		return fail(-EINVAL, "'%s' is not a mount", a->arg[0]);
-	return err_sys("cannot unmount", a->arg[0]);
+			    path);
+	if (r < 0 && errno == EINVAL)
+		return fail(-EINVAL, "'%s' is not a mount", path);
+	if (r < 0 && errno != EPERM)
+		return err_sys("cannot unmount", path);
+	r = r < 0 ? unmount_as_user(path, lazy) : EXIT_OK;
+	if (r == EXIT_OK)
+		wait_for_end(path, daemon, &served);
+	return r;
 }
 
 static const struct cmd_option umount_options[] = {

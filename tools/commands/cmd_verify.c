@@ -236,18 +236,6 @@ static int verify_resolve(struct cmd_args *a, char **ret, char **ret_file)
 	return *ret ? 0 : -ENOMEM;
 }
 
-static int verify_all(struct verify *v)
-{
-	switch (v->ckpt->shape) {
-	case SHAPE_ROOT:
-		return verify_root(v);
-	case SHAPE_STEP:
-		return verify_step(v, ".");
-	default:
-		return verify_item(v, ".", false);
-	}
-}
-
 /* Whether the path is an item that is not a tree, such as JSON, which only its step describes. */
 static bool is_item_of_a_step(struct cmd_args *a, const char *path)
 {
@@ -333,29 +321,18 @@ static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret
 	if (r < 0)
 		return r;
 	v->ckpt = *ret;
-	r = file ? verify_item(v, file, false) : verify_all(v);
+	r = file                         ? verify_item(v, file, false) :
+	    v->ckpt->shape == SHAPE_ROOT ? verify_root(v) :
+	    v->ckpt->shape == SHAPE_STEP ? verify_step(v, ".") :
+					   verify_item(v, ".", false);
 	return r < 0 ? r : fail_if_nothing_was_checked(v);
-}
-
-static void verify_sum_up(const struct verify *v, int r)
-{
-	struct err_note why;
-
-	if (!group_is_lead(v->t.group))
-		return;
-	err_save(r, &why);
-	if (v->json)
-		sum_up_json(v, r < 0 ? why.text : NULL);
-	else if (r >= 0 && !cmd_flag(v->t.a, "quiet"))
-		sum_up_text(v);
-	if (r < 0)
-		err_restore(&why);
 }
 
 static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
 {
 	struct verify v = { .level = level, .json = cmd_flag(a, "json") };
 	auto_of(ckpt) struct ckpt *ckpt = NULL;
+	struct err_note why;
 	int r = selection_begin(&v.t, a);
 
 	selection_share(&v.t, group);
@@ -366,7 +343,13 @@ static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
 	progress_clear(&v.t.progress);
 	if (r >= 0)
 		r = selection_end(&v.t);
-	verify_sum_up(&v, r);
+	err_save(r, &why);
+	if (v.json && group_is_lead(group))
+		sum_up_json(&v, r < 0 ? why.text : NULL);
+	else if (r >= 0 && group_is_lead(group) && !cmd_flag(a, "quiet"))
+		sum_up_text(&v);
+	if (r < 0)
+		err_restore(&why);
 	buf_release(&v.drafts);
 	verify_repeats_release(&v);
 	if (r != EXIT_OK)
