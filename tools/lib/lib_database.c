@@ -122,18 +122,6 @@ static int lib_database_open_array(struct database *b, struct kv *kv, struct spa
 	return 0;
 }
 
-static void lib_database_set_layout(const struct save_opts *o,
-				    const struct pytreefs_stored_array *a, enum dtype t,
-				    struct array_layout *ret)
-{
-	*ret = (struct array_layout){ .format = o->zarr == SAVE_ZARR3 ? 3 : 2,
-				      .item = dtype_info(t)->size,
-				      .asked = o->compression };
-	ret->asked.summed = o->crc32c && ret->format == 3;
-	for (size_t i = 0; i < a->ndim; i++)
-		ret->chunk[i] = a->chunk[i];
-}
-
 static int check_array(const struct pytreefs_stored_array *a, enum dtype *ret_stored,
 		       enum dtype *ret_have)
 {
@@ -156,6 +144,7 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 {
 	const struct draft_env env = { .ckpt = b->ckpt, .options = &b->args.options };
 	const struct pytreefs_stored_array *a = &b->array[i];
+	const struct save_opts *o = &b->args.options.save;
 	struct zarr_boxes *boxes = &b->boxes[i];
 	struct commit_leaf *leaf = &b->leaf[i];
 	struct array_layout layout;
@@ -179,7 +168,12 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	}
 	if (r < 0)
 		return r;
-	lib_database_set_layout(&b->args.options.save, a, t.dtype, &layout);
+	layout = (struct array_layout){ .format = o->zarr == SAVE_ZARR3 ? 3 : 2,
+					.item = dtype_info(t.dtype)->size,
+					.asked = o->compression };
+	layout.asked.summed = o->crc32c && layout.format == 3;
+	for (size_t k = 0; k < a->ndim; k++)
+		layout.chunk[k] = a->chunk[k];
 	array_resolve(&env, &t, (a->flags & PYTREEFS_ARRAY_SHARED) || !a->n_parts, &layout);
 	r = array_json(&layout, &t, &json);
 	if (r < 0)
@@ -214,21 +208,6 @@ static int prepare_one(void *arg)
 	return r < 0 ? err_at(r, "'%s'", p->b->array[p->i].name) : 0;
 }
 
-/* At the same time, since some are sampled. */
-static int prepare_arrays(struct database *b)
-{
-	auto_free struct preparing *p = calloc(b->n + 1, sizeof(*p));
-	size_t first = 0;
-
-	if (!p)
-		return fail(-ENOMEM, "cannot write %zu arrays", b->n);
-	for (size_t i = 0; i < b->n; i++) {
-		p[i] = (struct preparing){ b, i, first };
-		first += b->array[i].n_parts;
-	}
-	return pool_run(b->ckpt->pool, prepare_one, p, sizeof(*p), b->n);
-}
-
 /* ---- the database ---- */
 
 static int write_values(void *arg)
@@ -236,8 +215,18 @@ static int write_values(void *arg)
 	struct database *b = arg;
 	struct commit_item item = { .store = b->store, .leaves = b->leaf, .n_leaves = b->n };
 	struct commit c = { .ckpt = b->ckpt };
-	int r = prepare_arrays(b);
+	auto_free struct preparing *p = calloc(b->n + 1, sizeof(*p));
+	size_t first = 0;
+	int r;
 
+	if (!p)
+		return fail(-ENOMEM, "cannot write %zu arrays", b->n);
+	for (size_t i = 0; i < b->n; i++) {
+		p[i] = (struct preparing){ b, i, first };
+		first += b->array[i].n_parts;
+	}
+	/* At the same time, since some are sampled. */
+	r = pool_run(b->ckpt->pool, prepare_one, p, sizeof(*p), b->n);
 	if (r < 0)
 		return r;
 	r = zarr_write_boxes(&b->ckpt->write_env, b->boxes, b->n, &b->work.done);

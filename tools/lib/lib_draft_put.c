@@ -50,15 +50,6 @@ struct put {
 	struct err_note failed; /* the first error */
 };
 
-static void put_failed(struct put *p, int r)
-{
-	pthread_mutex_lock(&p->lock);
-	if (!p->failed.code)
-		err_save(r, &p->failed);
-	pthread_mutex_unlock(&p->lock);
-	atomic_store(&p->stop, true);
-}
-
 static bool put_is_stopped(struct put *p)
 {
 	return atomic_load(&p->stop) || atomic_load(&p->d->work.stop);
@@ -158,52 +149,33 @@ static int add_strided(struct sink *s, const struct pytreefs_value *v, size_t it
 	return r;
 }
 
-static int add_array(struct sink *s, const struct pytreefs_value *v)
-{
-	auto_buf head = { 0 };
-	enum dtype t;
-	uint64_t bytes;
-	int r = lib_value_elements(v, &t, &bytes);
-
-	if (r < 0)
-		return r;
-	r = npy_header(&(struct array_type){ t, (unsigned)v->ndim, v->shape }, &head);
-	if (r < 0)
-		return r;
-	r = sink_add(&(struct sink){ .file = s->file }, head.p, head.n);
-	s->off = head.n;
-	if (r < 0 || !bytes)
-		return r;
-	return is_in_order(v, dtype_info(t)->size) ? sink_add(s, v->data, bytes) :
-						     add_strided(s, v, dtype_info(t)->size, bytes);
-}
-
-static int add_scalar(struct sink *s, const struct pytreefs_value *v)
+static int add_value(struct sink *s, const struct pytreefs_value *v)
 {
 	auto_buf text = { 0 };
 	enum dtype t;
 	uint64_t bytes;
-	int r = lib_value_elements(v, &t, &bytes);
+	int r;
 
+	if (v->kind == PYTREEFS_STRING || v->kind == PYTREEFS_FILE)
+		return sink_add(s, v->data, v->size);
+	if (v->kind != PYTREEFS_ARRAY && v->kind != PYTREEFS_SCALAR)
+		return 0;
+	r = lib_value_elements(v, &t, &bytes);
 	if (r < 0)
 		return r;
-	r = dtype_value_print(t, v->data, &text);
-	return r < 0 ? r : sink_add(s, text.p, text.n);
-}
-
-static int lib_draft_put_add_value(struct sink *s, const struct pytreefs_value *v)
-{
-	switch (v->kind) {
-	case PYTREEFS_ARRAY:
-		return add_array(s, v);
-	case PYTREEFS_SCALAR:
-		return add_scalar(s, v);
-	case PYTREEFS_STRING:
-	case PYTREEFS_FILE:
-		return sink_add(s, v->data, v->size);
-	default:
-		return 0;
+	if (v->kind == PYTREEFS_SCALAR) {
+		r = dtype_value_print(t, v->data, &text);
+		return r < 0 ? r : sink_add(s, text.p, text.n);
 	}
+	r = npy_header(&(struct array_type){ t, (unsigned)v->ndim, v->shape }, &text);
+	if (r < 0)
+		return r;
+	r = sink_add(&(struct sink){ .file = s->file }, text.p, text.n);
+	s->off = text.n;
+	if (r < 0 || !bytes)
+		return r;
+	return is_in_order(v, dtype_info(t)->size) ? sink_add(s, v->data, bytes) :
+						     add_strided(s, v, dtype_info(t)->size, bytes);
 }
 
 static int end_file(struct draft_file *f, int r)
@@ -232,12 +204,18 @@ static void lib_draft_put_one(struct put *p, size_t i)
 		return;
 	r = draft_file_opened(node->file);
 	if (r >= 0)
-		r = end_file(node->file, lib_draft_put_add_value(&s, v));
+		r = end_file(node->file, add_value(&s, v));
 	if (r >= 0)
 		return;
 	if (r != -ECANCELED)
 		lib_key_text(v->key, v->n_keys, &name);
-	put_failed(p, name.n ? err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name))) : r);
+	if (name.n)
+		err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
+	pthread_mutex_lock(&p->lock);
+	if (!p->failed.code)
+		err_save(r, &p->failed);
+	pthread_mutex_unlock(&p->lock);
+	atomic_store(&p->stop, true);
 }
 
 /* ---- threads ---- */

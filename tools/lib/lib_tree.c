@@ -225,9 +225,8 @@ static int lib_tree_add_part(struct pytreefs_tree *t, const struct subtree_part 
 	return r;
 }
 
-/* The leaves that are described. */
+/* The leaves that are described; NULL: all. */
 struct choice {
-	bool all;
 	const size_t *index; /* of nodes of the result, increasing */
 	size_t n;
 };
@@ -272,8 +271,8 @@ static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags
 
 	if (r < 0)
 		return r;
-	place = choice->all ? NULL : calloc(choice->n + 1, sizeof(*place));
-	if (!choice->all && !place)
+	place = choice ? calloc(choice->n + 1, sizeof(*place)) : NULL;
+	if (choice && !place)
 		return lib_tree_no_memory();
 	r = leaf_table_make(&t->subtree, table, place,
 			    place ? list_chosen(&t->subtree, choice, n->ops == &node_step_ops,
@@ -321,10 +320,9 @@ static int lib_tree_of(struct pytreefs *ck, const char *name, unsigned flags,
 
 int pytreefs_tree(struct pytreefs *ck, const char *name, unsigned flags, struct pytreefs_tree **ret)
 {
-	struct choice all = { .all = true };
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : lib_tree_of(ck, name, flags, &all, ret));
+	return (int)lib_end(r < 0 ? r : lib_tree_of(ck, name, flags, NULL, ret));
 }
 
 int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags, const size_t *index,
@@ -390,13 +388,6 @@ static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct py
 	return r < 0 ? r : leaf_stored(l->item, l->tree, &to->stored);
 }
 
-static int describe_dir(struct pytreefs_tree *t, struct node_dir *d, struct pytreefs_node *to)
-{
-	to->n_children = d->tree->kind == TREE_LEAF ? 1 : d->tree->n_children;
-	to->kind = lib_kind_of_tree(d->tree);
-	return set_type(t, to, d->tree);
-}
-
 static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct node *n,
 			 const char *name)
 {
@@ -414,8 +405,13 @@ static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct no
 		return r;
 	if (n->ops == &node_leaf_ops)
 		return describe_leaf(t, container_of(n, struct node_leaf, node), to);
-	if (n->ops == &node_dir_ops)
-		return describe_dir(t, container_of(n, struct node_dir, node), to);
+	if (n->ops == &node_dir_ops) {
+		const struct tree_node *dir = container_of(n, struct node_dir, node)->tree;
+
+		to->n_children = dir->kind == TREE_LEAF ? 1 : dir->n_children;
+		to->kind = lib_kind_of_tree(dir);
+		return set_type(t, to, dir);
+	}
 	to->kind = lib_kind_of(ck, n);
 	if (to->kind == PYTREEFS_FILE) {
 		r = node_stat(n, &st);
