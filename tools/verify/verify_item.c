@@ -97,17 +97,11 @@ static void failed_sharding(struct checking *c, const char *name, int r)
 				      NULL, file, false, 0, 0, note.text });
 }
 
-static void check_one_sharding(struct checking *c, const char *name, const struct sharding_entry *e)
+/* Level 2: check that a file of the item speaks of a leaf. */
+static void check_param(struct checking *c, const char *file, struct span param)
 {
-	auto_of(sharding) struct sharding *s = NULL;
-	int r = sharding_parse(e->text, "'_sharding'", &s);
-
-	/* Shardings of kinds that JAX has removed are not damage. */
-	if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
-		failed_sharding(c, name, r);
-	err_clear();
-	if (c->v->level >= 2 && c->t.item && !verify_is_param(&c->t, e->param))
-		say_file(c, 2, name, "'%.*s' is not a leaf of the tree", SPAN_ARG(e->param));
+	if (c->v->level >= 2 && c->t.item && !verify_is_param(&c->t, param))
+		say_file(c, 2, file, "'%.*s' is not a leaf of the tree", SPAN_ARG(param));
 }
 
 static int check_sharding_file(struct checking *c, const char *name)
@@ -121,9 +115,19 @@ static int check_sharding_file(struct checking *c, const char *name)
 	r = shardings_parse(buf_span(&text), "'_sharding'", &s);
 	if (r < 0 && r != -ENOMEM)
 		failed_sharding(c, name, r);
-	for (size_t i = 0; s && i < s->n; i++)
-		check_one_sharding(c, name, &s->entries[i]);
-	return r == -ENOMEM ? r : 0;
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	for (size_t i = 0; i < s->n; i++) {
+		auto_of(sharding) struct sharding *one = NULL;
+
+		r = sharding_parse(s->entries[i].text, "'_sharding'", &one);
+		/* Shardings of kinds that JAX has removed are not damage. */
+		if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
+			failed_sharding(c, name, r);
+		err_clear();
+		check_param(c, name, s->entries[i].param);
+	}
+	return 0;
 }
 
 static int check_sharding_below(void *arg, const char *dir, struct kv *kv)
@@ -145,23 +149,9 @@ static int check_strings(struct checking *c)
 	r = strings_parse(text.text, "'_strings.json'", &s);
 	if (r < 0)
 		return failed_file(c, "_strings.json", r);
-	for (size_t i = 0; i < s->n && c->v->level >= 2 && c->t.item; i++)
-		if (!verify_is_param(&c->t, s->entries[i].name))
-			say_file(c, 2, "_strings.json", "'%.*s' is not a leaf of the tree",
-				 SPAN_ARG(s->entries[i].name));
+	for (size_t i = 0; i < s->n; i++)
+		check_param(c, "_strings.json", s->entries[i].name);
 	return 0;
-}
-
-/*
- * Check the table of values without a database. If it is damaged, each value is an error, so report
- * the table as well.
- */
-static int check_table(struct checking *c)
-{
-	auto_kv_table table = { 0 };
-	int r = kv_table_load(c->dir, &table);
-
-	return r < 0 ? failed_file(c, KV_TABLE_DIR, r) : 0;
 }
 
 static int check_arrays_file(void *arg, const char *name, unsigned char type)
@@ -181,20 +171,11 @@ static int check_arrays_file(void *arg, const char *name, unsigned char type)
 	more = reallocarray(c->t.arrays, c->t.n_arrays + 1, sizeof(*more));
 	if (!more)
 		return -ENOMEM;
-	for (size_t i = 0; i < a->n && c->v->level >= 2 && c->t.item; i++)
-		if (!verify_is_param(&c->t, a->entries[i].param))
-			say_file(c, 2, file, "'%.*s' is not a leaf of the tree",
-				 SPAN_ARG(a->entries[i].param));
+	for (size_t i = 0; i < a->n; i++)
+		check_param(c, file, a->entries[i].param);
 	c->t.arrays = more;
 	c->t.arrays[c->t.n_arrays++] = take(a);
 	return 0;
-}
-
-static int check_array_metadatas(struct checking *c)
-{
-	int r = io_list(c->dir, "array_metadatas", check_arrays_file, c);
-
-	return err_except(r, -ENOENT, -ENOTDIR);
 }
 
 /* ---- keys of no leaf ---- */
@@ -364,6 +345,7 @@ static int note_tmp(void *arg, const char *name, unsigned char type)
 
 static int item_check_files(struct checking *c)
 {
+	auto_kv_table table = { 0 };
 	int r = verify_databases(c->v, c->t.item, c->path, c->dir);
 
 	if (r < 0)
@@ -378,10 +360,14 @@ static int item_check_files(struct checking *c)
 	r = check_strings(c);
 	if (r < 0)
 		return r;
-	r = check_array_metadatas(c);
+	r = io_list(c->dir, "array_metadatas", check_arrays_file, c);
+	r = err_except(r, -ENOENT, -ENOTDIR);
 	if (r < 0)
 		return r;
-	r = check_table(c);
+	/* If the table is damaged, each value is an error, so it is reported as well. */
+	r = kv_table_load(c->dir, &table);
+	if (r < 0)
+		r = failed_file(c, KV_TABLE_DIR, r);
 	if (r < 0)
 		return r;
 	r = verify_own_metadata(c->v, c->path);
@@ -436,19 +422,14 @@ static int item_check(struct verify *v, const char *path, bool named)
 		return r;
 	if (c.dir)
 		r = item_check_files(&c);
-	if (r < 0)
+	if (r < 0 || !c.t.item)
 		return r;
-	if (c.t.item && c.dir)
+	if (c.dir)
 		r = verify_orbax(v, path, c.t.item, named);
 	if (r < 0)
 		return r;
-	if (c.t.item)
-		r = verify_leaves(v, &c.t);
-	if (r < 0)
-		return r;
-	if (c.t.item && c.dir)
-		r = verify_digests(v, &c.t);
-	return r;
+	r = verify_leaves(v, &c.t);
+	return r < 0 || !c.dir ? r : verify_digests(v, &c.t);
 }
 
 int verify_item(struct verify *v, const char *path, bool named)

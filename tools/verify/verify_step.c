@@ -37,14 +37,6 @@ static int list_children(struct verify *v, const char *path, struct children *c)
 
 /* ---- items that are not trees ---- */
 
-static bool is_json(const struct step_meta *m, const char *item)
-{
-	struct span handler;
-
-	return m && step_meta_handler(m, span_str(item), &handler) == 1 && handler.p &&
-	       memmem(handler.p, handler.n, "Json", strlen("Json"));
-}
-
 static bool step_is_tree(const struct step_meta *m, const char *item)
 {
 	return m && step_meta_is_tree(m, span_str(item));
@@ -190,6 +182,7 @@ static int check_child(struct verify *v, const char *path, const char *name,
 		       const struct step_meta *m, unsigned depth)
 {
 	auto_free char *below = verify_join(path, name);
+	struct span handler;
 	enum item_kind kind;
 	int r = step_kind_of(v, below, &kind);
 	bool is_known = true;
@@ -212,7 +205,10 @@ static int check_child(struct verify *v, const char *path, const char *name,
 	if (kind == ITEM_COMPOSITE && depth < MAX_NESTING)
 		return check_step(v, below, depth + 1);
 	v->items++;
-	return step_check_files(v, below, is_json(m, name));
+	return step_check_files(v, below,
+				m && step_meta_handler(m, span_str(name), &handler) == 1 &&
+					handler.p &&
+					memmem(handler.p, handler.n, "Json", strlen("Json")));
 }
 
 static int check_step(struct verify *v, const char *path, unsigned depth)
