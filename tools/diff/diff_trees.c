@@ -49,18 +49,13 @@ void diff_say_same(struct diff *d, const char *path)
 	printf(": same\n");
 }
 
-static bool is_selective(const struct diff *d)
-{
-	return d->t.only != NULL;
-}
-
 /* Report a node on one side only; unlike subtree_path(), also a container. */
 static void say_one_side(struct diff *d, const char *prefix, const struct subtree_part *part,
 			 const struct tree_node *node, bool in_a)
 {
 	auto_buf path = { 0 };
 
-	if (is_selective(d) && !select_leaf(d->t.only, prefix, part, node))
+	if (d->t.only && !select_leaf(d->t.only, prefix, part, node))
 		return;
 	if (buf_add_str(&path, prefix) >= 0 && subtree_path(part, node, &path) >= 0)
 		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");
@@ -81,7 +76,7 @@ static void diff_trees_say_both(const struct pairing *p, const struct tree_node 
 {
 	auto_buf path = { 0 }, text = { 0 };
 
-	if (is_selective(p->d))
+	if (p->d->t.only)
 		return;
 	buf_add_str(&path, p->prefix);
 	subtree_path(p->a, a, &path);
@@ -118,22 +113,19 @@ static enum tree_kind plain_kind(const struct tree_node *n)
 	return n->kind == TREE_NAMEDTUPLE || n->kind == TREE_CUSTOM ? TREE_DICT : n->kind;
 }
 
-/* Whether both trees distinguish the same kinds: a manifest has those of the exported tree. */
-static bool record_alike(const struct tree *a, const struct tree *b)
-{
-	return a->rich == b->rich && a->has_manifest == b->has_manifest;
-}
-
 /* Compare only what both trees record: only rich types distinguish a list from a tuple. */
 static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
 			 const struct tree_node *b)
 {
+	const struct tree *ta = p->a->item->tree, *tb = p->b->item->tree;
+
 	if ((a->kind == TREE_LEAF) != (b->kind == TREE_LEAF))
 		return true;
 	if (!says_kinds(p->a) || !says_kinds(p->b))
 		return false;
-	/* The kind of an empty container is recorded in any case. */
-	if (record_alike(p->a->item->tree, p->b->item->tree) || (!a->n_children && !b->n_children))
+	/* A manifest has the kinds of the exported tree; that of an empty container is in any. */
+	if ((ta->rich == tb->rich && ta->has_manifest == tb->has_manifest) ||
+	    (!a->n_children && !b->n_children))
 		return a->kind != b->kind;
 	return plain_kind(a) != plain_kind(b);
 }
@@ -218,7 +210,7 @@ static int custom_of_items(const struct pairing *p)
 	auto_buf path = { 0 };
 	int r;
 
-	if (is_selective(p->d) || p->a->tree->parent || p->b->tree->parent || !says_kinds(p->a) ||
+	if (p->d->t.only || p->a->tree->parent || p->b->tree->parent || !says_kinds(p->a) ||
 	    !says_kinds(p->b))
 		return 0;
 	r = buf_addf(&path, "%s%s", p->prefix, p->a->path);
@@ -262,13 +254,6 @@ static const struct subtree_part *find_part(const struct subtree *st,
 	return NULL;
 }
 
-/* Whether both are single trees, whatever the names of their items are. */
-static bool is_single(const struct subtree *a, const struct subtree *b)
-{
-	return a->n == 1 && b->n == 1 && a->part[0].kind == PART_TREE &&
-	       b->part[0].kind == PART_TREE;
-}
-
 /* A part that cannot be read on the other side has been reported, and is not missing. */
 static bool is_broken(const struct subtree *st, const struct subtree_part *part)
 {
@@ -282,7 +267,7 @@ static void say_part(struct diff *d, const char *prefix, const struct subtree_pa
 {
 	auto_buf path = { 0 };
 
-	if (!is_selective(d) && !is_broken(in_a ? d->b : d->a, part) &&
+	if (!d->t.only && !is_broken(in_a ? d->b : d->a, part) &&
 	    buf_addf(&path, "%s%s", prefix, part->path) >= 0)
 		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");
 }
@@ -291,7 +276,9 @@ static void say_part(struct diff *d, const char *prefix, const struct subtree_pa
 
 static int pair_all(struct diff *d, const char *prefix, struct node *na, struct node *nb)
 {
-	bool single = is_single(d->a, d->b);
+	/* Two single trees are compared whatever the names of their items are. */
+	bool single = d->a->n == 1 && d->b->n == 1 && d->a->part[0].kind == PART_TREE &&
+		      d->b->part[0].kind == PART_TREE;
 	int r = 0;
 
 	for (size_t i = 0; i < d->a->n && r >= 0; i++) {
@@ -303,13 +290,13 @@ static int pair_all(struct diff *d, const char *prefix, struct node *na, struct 
 			say_part(d, prefix, a, true);
 		else if (a->kind == PART_TREE)
 			r = pair_parts(d, prefix, i, b);
-		else if (!is_selective(d))
+		else if (!d->t.only)
 			r = diff_file_part(d, prefix, na, nb, a);
 	}
 	for (size_t i = 0; i < d->b->n && r >= 0; i++)
 		if (d->b->part[i].kind != PART_BROKEN && !find_part(d->a, &d->b->part[i], single))
 			say_part(d, prefix, &d->b->part[i], false);
-	return r < 0 || is_selective(d) ? r : diff_others(d, prefix, na, nb, single);
+	return r < 0 || d->t.only ? r : diff_others(d, prefix, na, nb, single);
 }
 
 /* Damaged documents are reported: nothing is said to be equal to them. */
@@ -319,7 +306,7 @@ static int custom_of(struct diff *d, const char *path, int (*get)(struct node *,
 	auto_buf a = { 0 }, b = { 0 };
 	int r;
 
-	if (is_selective(d))
+	if (d->t.only)
 		return 0;
 	r = get(na, &a);
 	if (r >= 0)

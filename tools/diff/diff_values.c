@@ -22,15 +22,6 @@ struct pair {
 	struct numbers_diff *part; /* one for each task */
 };
 
-static void pair_free(struct pair *p)
-{
-	if (!p)
-		return;
-	value_release(&p->b);
-	free(p->part);
-	free(p);
-}
-
 static const char *type_name(const struct value *v)
 {
 	switch (v->kind) {
@@ -48,26 +39,22 @@ static const char *type_name(const struct value *v)
 	return "unknown";
 }
 
-static bool same_shape(const struct zarr_meta *a, const struct zarr_meta *b)
-{
-	return a->rank == b->rank && !memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0]));
-}
-
 /* types: both trees distinguish numbers from arrays. */
 static void look_at_types(const struct diff *d, struct pair *p, const struct value *a, bool types)
 {
 	const struct value *b = &p->b;
+	const struct zarr_meta *m = a->kind == VALUE_ARRAY ? &a->array->meta : NULL;
 
 	if (a->kind != b->kind || (types && a->is_scalar != b->is_scalar)) {
 		p->what = PAIR_TYPE;
 	} else if (a->kind == VALUE_TEXT || a->kind == VALUE_FILE) {
 		p->what = span_eq(buf_span(&a->text), buf_span(&b->text)) ? PAIR_SAME : PAIR_TEXT;
-	} else if (a->kind == VALUE_ARRAY && !same_shape(&a->array->meta, &b->array->meta)) {
+	} else if (m && (m->rank != b->array->meta.rank ||
+			 memcmp(m->shape, b->array->meta.shape, m->rank * sizeof(m->shape[0])))) {
 		p->what = PAIR_SHAPE;
-	} else if (a->kind == VALUE_ARRAY) {
-		p->what = d->ignore_dtype || a->array->meta.dtype == b->array->meta.dtype ?
-				  PAIR_SAME :
-				  PAIR_DTYPE;
+	} else if (m) {
+		p->what = d->ignore_dtype || m->dtype == b->array->meta.dtype ? PAIR_SAME :
+										PAIR_DTYPE;
 		p->values = true;
 	}
 }
@@ -377,7 +364,11 @@ static int diff_end(void *arg, struct walk_leaf *leaf)
 		else if (p->what == PAIR_SAME && cmd_flag(d->t.a, "verbose"))
 			diff_say_same(d, leaf->path);
 	}
-	pair_free(p);
+	if (p) {
+		value_release(&p->b);
+		free(p->part);
+		free(p);
+	}
 	return r;
 }
 
