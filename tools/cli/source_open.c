@@ -189,7 +189,6 @@ static bool names_file(const char *path, size_t n)
 static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_t *ret)
 {
 	auto_free char *url = NULL;
-	int r;
 
 	*ret = n;
 	if (path[url_host(path) - 1] == '/')
@@ -202,8 +201,7 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 	if (!a->options.search || !names_file(path + url_host(path), n - url_host(path)))
 		return 0;
 	url = span_dup_str(span_of(path, n));
-	r = url ? ns_search(url, &a->options, ret) : fail(-ENOMEM, "cannot open '%s'", path);
-	return r;
+	return url ? ns_search(url, &a->options, ret) : fail(-ENOMEM, "cannot open '%s'", path);
 }
 
 /* No directory along the path is a checkpoint; `why` is the error of the deepest existing one. */
@@ -409,39 +407,6 @@ static int source_open_check_own(struct cmd_args *a, const char *path, const str
 	return MIN(r, 0);
 }
 
-/*
- * Open what is a file by its URL, before directories on the way are looked at, which takes many
- * requests: 1; 0: it is not there, and may be a view.
- */
-static int open_url_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
-{
-	size_t n = source_safetensors_url(path);
-
-	return n && (path[n] || !is_bytes) ? source_open_safetensors(a, path, ret) : 0;
-}
-
-static int open_file_of(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
-{
-	bool is_dir;
-	int r;
-
-	*ret = (struct source){ 0 };
-	r = source_open_stored(a, path, ret);
-	if (r == 0)
-		r = open_url_file(a, path, is_bytes, ret);
-	if (r == 0)
-		r = open_path(a, path, ret);
-	if (r == 0 && node_is_stored(ret->node, &is_dir)) {
-		r = source_open_check_own(a, path, ret, is_dir);
-		if (r < 0)
-			source_close(ret);
-	}
-	/* Try a checkpoint first, since such a file may be an item of it. */
-	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR)
-		r = or_safetensors(a, path, r, ret);
-	return MIN(r, 0);
-}
-
 int source_fail_query(const char *path, int r)
 {
 	const char *query = strncmp(path, "http", 4) || !path_is_url(path) ? NULL :
@@ -455,15 +420,35 @@ int source_fail_query(const char *path, int r)
 		    path, (int)(query - path), path);
 }
 
+/* is_bytes: a safetensors file in a checkpoint is wanted as it is stored. */
 static int open_with_search(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
 {
+	size_t n = source_safetensors_url(path);
 	auto_url_search search = { 0 };
+	bool is_dir;
 	int r;
 
+	*ret = (struct source){ 0 };
 	a->options.search = &search;
-	r = open_file_of(a, path, is_bytes, ret);
+	r = source_open_stored(a, path, ret);
+	/*
+	 * Open what is a file by its URL, before directories on the way are looked at, which takes
+	 * many requests. If it is not there, it may be a view.
+	 */
+	if (r == 0 && n && (path[n] || !is_bytes))
+		r = source_open_safetensors(a, path, ret);
+	if (r == 0)
+		r = open_path(a, path, ret);
+	if (r == 0 && node_is_stored(ret->node, &is_dir)) {
+		r = source_open_check_own(a, path, ret, is_dir);
+		if (r < 0)
+			source_close(ret);
+	}
+	/* Try a checkpoint first, since such a file may be an item of it. */
+	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR)
+		r = or_safetensors(a, path, r, ret);
 	a->options.search = NULL;
-	return source_fail_query(path, r);
+	return source_fail_query(path, MIN(r, 0));
 }
 
 int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
