@@ -105,17 +105,6 @@ static void list_handler(const struct leaf_type *h, const char *plugin, bool jso
 		  json, first);
 }
 
-static void list_values(const struct plugin *p, bool json, bool *first)
-{
-	for (uint32_t i = 0; i < p->n_values; i++) {
-		const struct pytreefs_value_fn *v = p->values[i].value;
-
-		list_part(&(struct part){ v->name, v->summary ? v->summary : "", p->name,
-					  "value function ", "value_fn", "true" },
-			  json, first);
-	}
-}
-
 static void list_item_type(const char *name, const char *summary, const char *plugin, bool json,
 			   bool *first)
 {
@@ -132,7 +121,13 @@ static int list_handlers(struct cmd_args *a)
 	for (const struct plugin *p = plugin_first(); p; p = p->next) {
 		if (p->leaf)
 			list_handler(&p->type, p->name, json, &first);
-		list_values(p, json, &first);
+		for (uint32_t i = 0; i < p->n_values; i++) {
+			const struct pytreefs_value_fn *v = p->values[i].value;
+
+			list_part(&(struct part){ v->name, v->summary ? v->summary : "", p->name,
+						  "value function ", "value_fn", "true" },
+				  json, &first);
+		}
 	}
 	for (size_t i = 0; leaf_types[i] && a->options.handlers == HANDLERS_ALL; i++)
 		list_handler(leaf_types[i], NULL, json, &first);
@@ -210,22 +205,6 @@ static void info_add_item(struct buf *out, bool json, const struct item *item)
 	}
 }
 
-static int sums_below(struct node *n, struct leaf_table_sums *ret)
-{
-	auto_subtree st = { 0 };
-	auto_leaf_table leaf_table = { 0 };
-	int r = node_open_subtree(n, &st);
-
-	if (r < 0)
-		return r;
-	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, LEAF_TABLE_ALL,
-			    &leaf_table);
-	if (r < 0)
-		return r;
-	leaf_table_sums(&leaf_table, ret);
-	return 0;
-}
-
 /*
  * Add the amount of data below the path that checksums cover. Errors of leaves are reported
  * elsewhere.
@@ -233,15 +212,21 @@ static int sums_below(struct node *n, struct leaf_table_sums *ret)
 static int add_sums(struct buf *out, bool json, struct node *n)
 {
 	struct leaf_table_sums sums;
+	auto_subtree st = { 0 };
+	auto_leaf_table leaf_table = { 0 };
 	auto_buf text = { 0 };
-	int r = sums_below(n, &sums);
+	int r = node_open_subtree(n, &st);
 
+	if (r >= 0)
+		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, LEAF_TABLE_ALL,
+				    &leaf_table);
 	if (r == -ENOMEM)
 		return r;
 	if (r < 0) {
 		err_clear();
 		return 0;
 	}
+	leaf_table_sums(&leaf_table, &sums);
 	if (json)
 		r = buf_addf(&text,
 			     "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, "

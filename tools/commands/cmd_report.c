@@ -81,6 +81,10 @@ static int sums_end(void *arg, struct walk_leaf *leaf)
 	return f->bins ? 0 : fail(-ENOMEM, "cannot count '%s'", leaf->path);
 }
 
+static const struct walk_ops sums_ops = { .begin = walk_numbers_begin,
+					  .task = walk_numbers_task,
+					  .end = sums_end };
+
 /* ---- histograms ---- */
 
 static int bins_begin(void *arg, struct walk_leaf *leaf)
@@ -175,9 +179,6 @@ static int report_put_found(void *arg, const struct leaf_info *leaf, struct buf 
 
 static int report_look_at(struct report *p, const struct subtree *st)
 {
-	static const struct walk_ops sums = { .begin = walk_numbers_begin,
-					      .task = walk_numbers_task,
-					      .end = sums_end };
 	static const struct walk_ops bins = { .begin = bins_begin,
 					      .task = bins_task,
 					      .end = bins_end };
@@ -191,30 +192,24 @@ static int report_look_at(struct report *p, const struct subtree *st)
 	r = found_new(p, w.n);
 	if (r < 0)
 		return r;
-	r = walk_run(&w, &sums, p, &p->t.progress);
+	r = walk_run(&w, &sums_ops, p, &p->t.progress);
 	return r < 0 ? r : walk_run(&w, &bins, p, &p->t.progress);
-}
-
-static int write_page(struct io_engine *io, const char *path, bool force, struct span page)
-{
-	auto_atomic_file out = { 0 };
-	int r = atomic_file_begin(io, path, false, force, &out);
-
-	if (r < 0)
-		return r;
-	r = io_write_exact(out.file, page.p, page.n, 0);
-	return r < 0 ? r : atomic_file_commit(&out);
 }
 
 static int write_out(struct cmd_args *a, struct io_engine *io, struct span page)
 {
+	auto_atomic_file out = { 0 };
 	int r;
 
 	if (a->n_args < 2) {
 		print_span(stdout, page);
 		return 0;
 	}
-	r = write_page(io, a->arg[1], cmd_flag(a, "force"), page);
+	r = atomic_file_begin(io, a->arg[1], false, cmd_flag(a, "force"), &out);
+	if (r >= 0)
+		r = io_write_exact(out.file, page.p, page.n, 0);
+	if (r >= 0)
+		r = atomic_file_commit(&out);
 	return r < 0 ? err_at(r, "'%s' is not written", a->arg[1]) : 0;
 }
 
@@ -307,9 +302,6 @@ static int report_put_step(struct steps *all, const char *prefix, const struct s
 static int look_at_step(struct selection *t, const struct subtree *st, const char *prefix,
 			void *arg)
 {
-	static const struct walk_ops ops = { .begin = walk_numbers_begin,
-					     .task = walk_numbers_task,
-					     .end = sums_end };
 	struct steps *all = arg;
 	struct report *p = all->p;
 	struct step_sums s = { 0 };
@@ -324,7 +316,7 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 	r = found_new(p, w.n);
 	if (r < 0)
 		return r;
-	r = walk_run(&w, &ops, p, &p->t.progress);
+	r = walk_run(&w, &sums_ops, p, &p->t.progress);
 	if (r < 0)
 		return r;
 	r = add_leaf_table(&w, &s);
