@@ -25,26 +25,17 @@
 #define TEMP_TAIL ".pytreefs-" /* in a temporary name, before the process number */
 #define SYNCS 16               /* syncs in progress at once */
 
-/* In a directory of steps, an export would be taken for the newest of them. */
-static int check_beside_steps(const struct atomic_file *n, const char *path)
-{
-	enum shape shape = SHAPE_UNKNOWN;
-
-	if (path_check_latest(path) >= 0)
-		return 0;
-	if (detect_shape(n->dir, ".", NULL, &shape) >= 0 && shape == SHAPE_ROOT)
-		return path_check_latest(path);
-	err_clear();
-	return 0;
-}
-
 static int check_target(const struct atomic_file *n, const char *path)
 {
+	enum shape shape = SHAPE_UNKNOWN;
 	struct stat st;
-	int r = check_beside_steps(n, path);
 
-	if (r < 0)
-		return r;
+	/* In a directory of steps, an export would be taken for the newest of them. */
+	if (path_check_latest(path) < 0) {
+		if (detect_shape(n->dir, ".", NULL, &shape) >= 0 && shape == SHAPE_ROOT)
+			return path_check_latest(path);
+		err_clear();
+	}
 	if (fstatat(n->dir->fd, n->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys("cannot look at", path);
 	if (!n->force)
@@ -91,6 +82,7 @@ struct abandoned {
 	size_t prefix; /* length of the temporary name before the process number */
 };
 
+/* Remove what a killed process has left for the same name. Errors are ignored. */
 static int atomic_file_remove_abandoned(void *arg, const char *name, unsigned char type)
 {
 	const struct abandoned *a = arg;
@@ -99,15 +91,6 @@ static int atomic_file_remove_abandoned(void *arg, const char *name, unsigned ch
 	    is_abandoned(a->n->dir->fd, name, name + a->prefix))
 		io_remove_tree(a->n->dir, name);
 	return 0;
-}
-
-/* Remove what killed processes have left for the same name. Errors are ignored. */
-static void remove_all_abandoned(const struct atomic_file *n)
-{
-	struct abandoned a = { n, (size_t)(strrchr(n->temp_name, '-') + 1 - n->temp_name) };
-
-	io_list(n->dir, ".", atomic_file_remove_abandoned, &a);
-	err_clear();
 }
 
 /* Create the file or directory with the temporary name, locked if the file system has locks. */
@@ -165,6 +148,7 @@ int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool 
 		      struct atomic_file *ret)
 {
 	auto_atomic_file n = { .is_dir = is_dir, .force = force, .lock = -1 };
+	struct abandoned abandoned = { .n = &n };
 	int r = open_above(io, path, &n.dir, &n.name);
 
 	if (r < 0)
@@ -176,7 +160,9 @@ int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool 
 	r = check_target(&n, path);
 	if (r < 0)
 		return r;
-	remove_all_abandoned(&n);
+	abandoned.prefix = (size_t)(strrchr(n.temp_name, '-') + 1 - n.temp_name);
+	io_list(n.dir, ".", atomic_file_remove_abandoned, &abandoned);
+	err_clear();
 	r = make_temp(&n);
 	if (r < 0)
 		return r;
@@ -245,25 +231,6 @@ static int sync_one(void *arg, size_t i, struct worker *worker)
 }
 
 /*
- * Sync everything below a directory, in any order, since nothing is visible before the rename.
- * Several syncs run at once, because the journal of a file system makes concurrent ones durable
- * together.
- */
-static int sync_tree(struct io_dir *dir)
-{
-	struct paths p = { .dir = dir };
-	int r = io_walk(dir, ".", false, atomic_file_add_path, &p);
-
-	if (r >= 0)
-		r = parallel_for(SYNCS, p.n, sync_one, &p);
-	if (r >= 0)
-		r = io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
-	free(p.path);
-	arena_release(&p.arena);
-	return r;
-}
-
-/*
  * Rename to the final name. An existing name is never replaced by accident, even if it appears
  * between the check and the rename. What is replaced gets the temporary name until everything is
  * durable.
@@ -284,24 +251,31 @@ static int atomic_file_publish(struct atomic_file *n, enum io_dirop *ret_op)
 	return r;
 }
 
-/* Undo the rename, which may not be durable. A file that a plain rename has replaced is lost. */
-static void undo(struct atomic_file *n, enum io_dirop op)
-{
-	struct err_note why;
-
-	err_peek(&why);
-	if (op == IO_RENAME || io_dirop(n->dir, op, n->name, n->temp_name, 0) < 0)
-		n->is_made = false;
-	err_restore(&why);
-}
-
+/*
+ * Everything below a directory is synced in any order, since nothing is visible before the rename.
+ * Several syncs run at once, because the journal of a file system makes concurrent ones durable
+ * together.
+ */
 int atomic_file_sync(struct atomic_file *n)
 {
-	return n->is_dir ? sync_tree(n->temp_dir) : io_file_sync(n->file);
+	struct paths p = { .dir = n->temp_dir };
+	int r;
+
+	if (!n->is_dir)
+		return io_file_sync(n->file);
+	r = io_walk(p.dir, ".", false, atomic_file_add_path, &p);
+	if (r >= 0)
+		r = parallel_for(SYNCS, p.n, sync_one, &p);
+	if (r >= 0)
+		r = io_dirop(p.dir, IO_SYNC_DIR, ".", NULL, 0);
+	free(p.path);
+	arena_release(&p.arena);
+	return r;
 }
 
 int atomic_file_commit(struct atomic_file *n)
 {
+	struct err_note why;
 	enum io_dirop op;
 	int r = atomic_file_sync(n);
 
@@ -311,9 +285,12 @@ int atomic_file_commit(struct atomic_file *n)
 	if (r < 0)
 		return r;
 	r = io_dirop(n->dir, IO_SYNC_DIR, ".", NULL, 0);
+	/* Undo the rename, which may not be durable. What a plain rename has replaced is lost. */
 	if (r < 0) {
-		undo(n, op);
-		return r;
+		err_save(r, &why);
+		if (op == IO_RENAME || io_dirop(n->dir, op, n->name, n->temp_name, 0) < 0)
+			n->is_made = false;
+		return err_restore(&why);
 	}
 	/* Remove what was replaced. A failure is not an error of the export. */
 	if (op == IO_EXCHANGE)

@@ -25,12 +25,6 @@ struct npz {
 	pthread_mutex_t text_lock;
 };
 
-/* The size of one character; a byte that is not UTF-8 counts as one. */
-static size_t char_len(struct span text)
-{
-	return MAX(utf8_len(text), (size_t)1);
-}
-
 /*
  * Make the header for numpy's string array: "<U5", in UTF-32. *ret_bytes is the size of header and
  * array.
@@ -40,7 +34,8 @@ static int text_header(struct span text, struct buf *ret, uint64_t *ret_bytes)
 	auto_buf dict = { 0 };
 	size_t n = 0, pad;
 
-	for (size_t at = 0; at < text.n; at += char_len(span_from(text, at)))
+	/* A byte that is not UTF-8 counts as one character. */
+	for (size_t at = 0; at < text.n; at += MAX(utf8_len(span_from(text, at)), (size_t)1))
 		n++;
 	if (buf_addf(&dict, "{'descr': '<U%zu', 'fortran_order': False, 'shape': (), }", n) < 0)
 		return -ENOMEM;
@@ -219,31 +214,26 @@ static int export_npz_put_piece(void *arg, struct span piece)
 	return write_manifest(m, buf_span(m->comment));
 }
 
-static int put_manifest(struct npz *z, struct buf *ret_comment)
+static int write_directory(struct npz *z)
 {
 	struct export *x = z->x;
-	struct manifest m = { .z = z, .comment = ret_comment };
+	auto_buf tail = { 0 }, comment = { 0 };
+	struct manifest m = { .z = z, .comment = &comment };
 	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_paths,
 				    export_npz_put_piece, &m);
 
-	if (r < 0 || !m.bytes)
+	if (r < 0)
 		return r;
-	buf_clear(ret_comment);
-	r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %llu}",
-		     (unsigned long long)z->end, (unsigned long long)m.bytes);
-	z->end += m.bytes;
-	return r;
-}
-
-static int write_directory(struct npz *z)
-{
-	auto_buf tail = { 0 }, comment = { 0 };
-	int r = put_manifest(z, &comment);
-
+	if (m.bytes) {
+		buf_clear(&comment);
+		r = buf_addf(&comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %llu}",
+			     (unsigned long long)z->end, (unsigned long long)m.bytes);
+		z->end += m.bytes;
+	}
 	if (r < 0)
 		return r;
 	r = zip_put_directory(z->member, z->n, z->end, buf_span(&comment), &tail);
-	return r < 0 ? r : io_write_exact(z->x->out.file, tail.p, tail.n, z->end);
+	return r < 0 ? r : io_write_exact(x->out.file, tail.p, tail.n, z->end);
 }
 
 /* Collect the checksums of members that other ranks have written on rank 0, for the headers. */
@@ -269,19 +259,6 @@ static int gather_sums(struct npz *z)
 	return r;
 }
 
-static int list_members(struct npz *z, uint64_t *bytes)
-{
-	struct export *x = z->x;
-	int r = z->member && z->leaf && bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
-
-	for (size_t i = 0; i < x->n && r >= 0; i++)
-		if (x->leaf[i].info->kind != VALUE_NONE)
-			r = add_member(z, &x->leaf[i]);
-	for (size_t i = 0; i < z->n; i++)
-		bytes[i] = z->member[i].size;
-	return r;
-}
-
 int export_npz(struct export *x)
 {
 	auto_free struct zip_member *member = calloc(x->n + 1, sizeof(*member));
@@ -290,10 +267,14 @@ int export_npz(struct export *x)
 	struct npz z = {
 		.x = x, .member = member, .leaf = leaf, .text_lock = PTHREAD_MUTEX_INITIALIZER
 	};
-	int r;
+	int r = member && leaf && bytes ? 0 : fail(-ENOMEM, "cannot list %zu leaves", x->n);
 
 	export_remarks(x);
-	r = list_members(&z, bytes);
+	for (size_t i = 0; i < x->n && r >= 0; i++)
+		if (x->leaf[i].info->kind != VALUE_NONE)
+			r = add_member(&z, &x->leaf[i]);
+	for (size_t i = 0; i < z.n; i++)
+		bytes[i] = member[i].size;
 	r = export_workers(x, r, z.n, bytes, write_member, &z);
 	if (r < 0)
 		return r;

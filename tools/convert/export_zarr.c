@@ -119,23 +119,16 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 				      &s);
 }
 
-/* Remove an array that was begun, but will not be part of the group. */
-static int remove_waste(const struct zarr_out *o, struct kv *kv)
-{
-	auto_buf entry = { 0 };
-	int r = item_store_leaf_entry(kv, &entry);
-
-	if (r < 0 || !buf_str(&entry))
-		return r < 0 ? r : -ENOMEM;
-	return io_remove_tree(o->x->out.temp_dir, buf_str(&entry));
-}
-
 /* Write the array anew, after what the attempt to copy chunks has written is removed. */
 static int write_anew(struct zarr_out *o, const struct format *f, const struct export_leaf *l,
 		      struct array_layout *a, struct kv *first, struct kv **ret)
 {
-	int r = remove_waste(o, first);
+	auto_buf entry = { 0 };
+	int r = item_store_leaf_entry(first, &entry);
 
+	if (r < 0 || !buf_str(&entry))
+		return r < 0 ? r : -ENOMEM;
+	r = io_remove_tree(o->x->out.temp_dir, buf_str(&entry));
 	if (r < 0)
 		return r;
 	r = item_store_leaf(o->store, ret);
@@ -315,17 +308,6 @@ static int export_zarr_check_names(const struct export *x)
 	return 0;
 }
 
-/* Check the names on all ranks, and make the groups on one. */
-static int make_groups(struct zarr_out *o)
-{
-	int r = export_zarr_check_names(o->x);
-
-	if (r < 0 || !group_is_lead(o->x->group))
-		return r;
-	r = put_top(o);
-	return r < 0 ? r : put_groups(o);
-}
-
 /* Open the store of this rank, with temporary names that only this rank uses. */
 static int open_store(struct export *x, struct item_store **ret)
 {
@@ -361,5 +343,12 @@ int export_zarr(struct export *x)
 	export_remarks(x);
 	x->src.ns->ckpt->write_env.check = interrupt_check_arg;
 	o.store = store;
-	return export_workers(x, r < 0 ? r : make_groups(&o), x->n, bytes, export_array, &o);
+	if (r >= 0)
+		r = export_zarr_check_names(x);
+	/* One rank makes the groups. */
+	if (r >= 0 && group_is_lead(x->group))
+		r = put_top(&o);
+	if (r >= 0 && group_is_lead(x->group))
+		r = put_groups(&o);
+	return export_workers(x, r, x->n, bytes, export_array, &o);
 }

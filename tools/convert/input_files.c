@@ -59,26 +59,6 @@ static int import_xattrs(const char *file, const char *path, bool is_dir, struct
 }
 
 /*
- * Whether the entry is the metadata of an item or a step, which is generated anew. A container may
- * have such a name, but a file without an extension is not a leaf.
- */
-static bool input_files_is_metadata(const char *name, const struct stat *st)
-{
-	return !S_ISDIR(st->st_mode) &&
-	       (!strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA"));
-}
-
-/* Unless xattrs were copied, the copied metadata of an item is the only record of its lists. */
-static int import_metadata(const char *dir, const char *name, const char *path,
-			   struct import_list *f)
-{
-	auto_free char *file = NULL;
-	int r = path_join(dir, span_str(name), &file);
-
-	return r < 0 ? r : import_list_hint(f, path, file);
-}
-
-/*
  * Whether the file is one that programs leave behind. A key may begin with a dot, so other hidden
  * files count.
  */
@@ -167,9 +147,15 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 		return err_sys("cannot look at", file);
 	if (S_ISDIR(st.st_mode) && depth == 0 && !strcmp(name, ".pytreefs"))
 		return 0;
-	/* The one of the top is in input_files_list(), which knows what the top is. */
-	if (input_files_is_metadata(name, &st))
-		return depth && !strcmp(name, "_METADATA") ? import_list_hint(f, path, file) : 0;
+	/*
+	 * Metadata are generated anew. Unless xattrs were copied, those of an item are the only
+	 * record of its lists. Those of the top are in input_files_list(), which knows what it is.
+	 * A container may have such a name, but a file without an extension is not a leaf.
+	 */
+	if (!S_ISDIR(st.st_mode) && !strcmp(name, "_METADATA"))
+		return depth ? import_list_hint(f, path, file) : 0;
+	if (!S_ISDIR(st.st_mode) && !strcmp(name, "_CHECKPOINT_METADATA"))
+		return 0;
 	if (is_litter(name, &st)) {
 		log_warn("'%s' is not a leaf and is left out", file);
 		return 0;
@@ -227,16 +213,19 @@ static int import_directory(const char *dir, const char *path, struct select *on
 
 int input_files_list(struct input *in, struct select *only, struct import_list *f)
 {
+	auto_free char *metadata = NULL;
 	struct stat st;
+	int r;
 
-	if (in->kind == INPUT_FILES) {
-		int r = import_metadata(in->path,
-					in->is_step ? "_CHECKPOINT_METADATA" : "_METADATA", "", f);
-
-		return r < 0 ? r : import_directory(in->path, "", only, f, 0);
-	}
 	/* A single array is a tree of one bare leaf. */
-	if (stat(in->path, &st) < 0)
-		return err_sys("cannot look at", in->path);
-	return import_file(in->path, "%.npy", (uint64_t)st.st_size, f);
+	if (in->kind != INPUT_FILES)
+		return stat(in->path, &st) < 0 ?
+			       err_sys("cannot look at", in->path) :
+			       import_file(in->path, "%.npy", (uint64_t)st.st_size, f);
+	r = path_join(in->path, span_str(in->is_step ? "_CHECKPOINT_METADATA" : "_METADATA"),
+		      &metadata);
+	if (r < 0)
+		return r;
+	r = import_list_hint(f, "", metadata);
+	return r < 0 ? r : import_directory(in->path, "", only, f, 0);
 }

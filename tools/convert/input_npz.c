@@ -117,15 +117,6 @@ static int import_leaves(const struct tree_manifest *s, const char *from, struct
 	return r;
 }
 
-/* An array is numpy's unless the file, or an option for all arrays, says otherwise. */
-static int import_type(const char *path, const struct json *type, struct import_list *f)
-{
-	if (f->any_leaf_type || !json_is(type, JSON_STRING) ||
-	    !span_eq(type->s, span_str(JAX_ARRAY)))
-		return 0;
-	return import_list_mark(f, path, "save.leaf_type", JAX_ARRAY);
-}
-
 static int import_one_mark(const char *path, const struct json *mark, struct import_list *f)
 {
 	const char *name = manifest_text(mark->name);
@@ -134,8 +125,12 @@ static int import_one_mark(const char *path, const struct json *mark, struct imp
 
 	if (!name)
 		return fail(-EUCLEAN, "a name with a NUL");
+	/* An array is numpy's unless the file, or an option for all arrays, says otherwise. */
 	if (!strcmp(name, "typestr"))
-		return import_type(path, mark, f);
+		return f->any_leaf_type || !json_is(mark, JSON_STRING) ||
+				       !span_eq(mark->s, span_str(JAX_ARRAY)) ?
+			       0 :
+			       import_list_mark(f, path, "save.leaf_type", JAX_ARRAY);
 	r = json_print(&value, mark, JSON_COMPACT);
 	return r < 0           ? r :
 	       buf_str(&value) ? import_list_mark(f, path, name, buf_str(&value)) :

@@ -143,20 +143,14 @@ static int placement_read_rules(struct placement *p, const char *mesh, const cha
 	return set_sharding(p, &p->rule[p->n_rules], buf_span(&head), NULL);
 }
 
-/* The key of a leaf for rules: its path in its item, without the extension. */
-static struct span placement_key_of(const struct import_list *f, const char *path)
-{
-	const char *dot = strrchr(path, '.'), *slash = strchr(path, '/');
-	const char *at = f->is_step && slash ? slash + 1 : path;
-
-	return span_of(at, dot && dot > at ? (size_t)(dot - at) : strlen(at));
-}
-
 /* Find the rule for a leaf. -EINVAL: none matches an array with axes. */
 static int by_rule(struct placement *p, const struct import_list *f, const char *path,
 		   unsigned rank, const struct rule **ret)
 {
-	struct span key = placement_key_of(f, path);
+	const char *dot = strrchr(path, '.'), *slash = strchr(path, '/');
+	const char *at = f->is_step && slash ? slash + 1 : path;
+	/* Its path in its item, without the extension. */
+	struct span key = span_of(at, dot && dot > at ? (size_t)(dot - at) : strlen(at));
 	struct regex_match m;
 	int r;
 
@@ -235,15 +229,6 @@ static const struct like_leaf *find_leaf(const struct placement *p, const char *
 	return bsearch(&key, p->leaf, p->n_leaves, sizeof(key), placement_by_path);
 }
 
-/* The same leaf of the other checkpoint, which may be one tree in place of a step with items. */
-static const struct like_leaf *same_leaf(const struct placement *p, const char *path)
-{
-	const struct like_leaf *l = find_leaf(p, path);
-	const char *slash = strchr(path, '/');
-
-	return l || !slash ? l : find_leaf(p, slash + 1);
-}
-
 /* ---- marks ---- */
 
 /*
@@ -273,14 +258,20 @@ static int mark_type(struct import_list *f, const struct placed_array *a, const 
 
 static int mark_like(const struct placement *p, struct import_list *f, const struct placed_array *a)
 {
-	const struct like_leaf *l = same_leaf(p, a->path);
+	const struct like_leaf *l = find_leaf(p, a->path);
+	const char *slash = strchr(a->path, '/');
 	auto_value v = { 0 };
 	const uint64_t *write;
 	struct span text;
 	unsigned n;
-	int r = l ? leaf_open(l->at.part->item, l->at.node, &v) :
-		    fail(-EINVAL, "the checkpoint of --chunks-like has no '%s'", a->path);
+	int r;
 
+	/* The other checkpoint may be one tree in place of a step with items. */
+	if (!l && slash)
+		l = find_leaf(p, slash + 1);
+	if (!l)
+		return fail(-EINVAL, "the checkpoint of --chunks-like has no '%s'", a->path);
+	r = leaf_open(l->at.part->item, l->at.node, &v);
 	if (r < 0)
 		return r;
 	if (v.kind != VALUE_ARRAY ||
