@@ -252,35 +252,26 @@ static void file_release(struct pytreefs_file *f)
 	node_unref(f->node, 1);
 }
 
-/* Returns the number of bytes. */
-static ssize_t file_read_piece(struct pytreefs_file *f, void *p, size_t n, uint64_t off)
-{
-	auto_segments g;
-	int r;
-
-	segments_init(&g, f->ck->source.ns->ckpt->cache);
-	r = file_read(f->file, off, n, &g);
-	if (r < 0)
-		return r;
-	if (g.bytes == 0)
-		return fail(-EIO, "the file ends at byte %llu, %llu were expected",
-			    (unsigned long long)off, (unsigned long long)f->size);
-	r = segments_copy(&g, p);
-	return r < 0 ? r : (ssize_t)g.bytes;
-}
-
 static ssize_t file_read_at(struct pytreefs_file *f, void *p, size_t n, uint64_t off)
 {
 	if (off >= f->size)
 		return 0;
 	n = (size_t)MIN((uint64_t)n, f->size - off);
 	for (size_t done = 0; done < n;) {
-		ssize_t r = file_read_piece(f, (uint8_t *)p + done, MIN(n - done, (size_t)4 * MiB),
-					    off + done);
+		auto_segments g;
+		int r;
 
+		segments_init(&g, f->ck->source.ns->ckpt->cache);
+		r = file_read(f->file, off + done, MIN(n - done, (size_t)4 * MiB), &g);
 		if (r < 0)
 			return r;
-		done += (size_t)r;
+		if (g.bytes == 0)
+			return fail(-EIO, "the file ends at byte %llu, %llu were expected",
+				    (unsigned long long)off + done, (unsigned long long)f->size);
+		r = segments_copy(&g, (uint8_t *)p + done);
+		if (r < 0)
+			return r;
+		done += g.bytes;
 	}
 	return (ssize_t)n;
 }

@@ -76,26 +76,6 @@ static int check_size(const struct pytreefs_request *q, uint64_t bytes)
 		    (unsigned long long)bytes, (unsigned long long)q->size);
 }
 
-/* Texts are copied immediately. */
-static int read_text(const struct pytreefs_request *q, const struct value *v)
-{
-	int r = check_size(q, v->text.n);
-
-	if (r < 0)
-		return r;
-	if (v->text.n)
-		memcpy(q->to, v->text.p, v->text.n);
-	return r;
-}
-
-/* Strides refer to axes of the result; those of the reader refer to axes of the array. */
-static void lib_request_set_strides(const struct pytreefs_request *q, struct read_target *t)
-{
-	read_target_set_order(t);
-	for (unsigned i = 0, k = 0; i < t->view.rank && q->strides; i++)
-		t->stride[i] = t->view.axis[i].drop ? 0 : q->strides[k++];
-}
-
 static int open_request(void *arg, size_t i, struct read_target *ret)
 {
 	struct job *j = arg;
@@ -108,15 +88,22 @@ static int open_request(void *arg, size_t i, struct read_target *ret)
 	r = r < 0 ? r : request_view(leaf, q, &v, &ret->view);
 	if (r < 0)
 		return r;
-	if (v.kind != VALUE_ARRAY)
-		return read_text(q, &v);
-	r = check_size(q, ret->view.bytes);
+	r = check_size(q, v.kind == VALUE_ARRAY ? ret->view.bytes : v.text.n);
 	if (r < 0)
 		return r;
+	/* Texts are copied immediately. */
+	if (v.kind != VALUE_ARRAY) {
+		if (v.text.n)
+			memcpy(q->to, v.text.p, v.text.n);
+		return 0;
+	}
 	ret->z = take(v.array);
 	v.kind = VALUE_UNKNOWN;
 	ret->to = q->to;
-	lib_request_set_strides(q, ret);
+	read_target_set_order(ret);
+	/* Strides refer to axes of the result; those of the reader refer to axes of the array. */
+	for (unsigned k = 0, axis = 0; k < ret->view.rank && q->strides; k++)
+		ret->stride[k] = ret->view.axis[k].drop ? 0 : q->strides[axis++];
 	return 1;
 }
 
