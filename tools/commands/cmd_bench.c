@@ -103,16 +103,6 @@ static int bench_depth(struct bench *b, struct io_engine *io, unsigned depth)
 	return 0;
 }
 
-static int bench_engine(struct bench *b, const char *name)
-{
-	auto_of(io_engine) struct io_engine *io = NULL;
-	int r = io_engine_open(name, &io);
-
-	for (size_t i = 0; i < ARRAY_LEN(depths) && r >= 0; i++)
-		r = bench_depth(b, io, depths[i]);
-	return r;
-}
-
 /*
  * An engine that the kernel refuses is reported, and the others are measured. Returns 0 if at least
  * one was measured.
@@ -122,7 +112,11 @@ static int bench_all(struct bench *b)
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(engines); i++) {
-		r = bench_engine(b, engines[i]);
+		auto_of(io_engine) struct io_engine *io = NULL;
+
+		r = io_engine_open(engines[i], &io);
+		for (size_t k = 0; k < ARRAY_LEN(depths) && r >= 0; k++)
+			r = bench_depth(b, io, depths[k]);
 		if (r < 0 && (b->any || i + 1 < ARRAY_LEN(engines)))
 			fprintf(stderr, "pytreefs bench: %s: %s\n", engines[i], err_text(r));
 	}

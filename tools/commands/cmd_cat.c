@@ -57,29 +57,12 @@ static int write_gather(struct cat *c, const struct segments *g)
 	return 0;
 }
 
-static int copy_range(struct cat *c, struct file *f)
-{
-	uint64_t off = c->skip, n = c->count;
-	auto_segments g = { 0 };
-	int r = 0;
-
-	segments_init(&g, f->node->ns->ckpt->cache);
-	while (n > 0 && r >= 0) {
-		r = file_read(f, off, (size_t)MIN(n, (uint64_t)BLOCK), &g);
-		if (r < 0 || g.bytes == 0)
-			break;
-		off += g.bytes;
-		n -= g.bytes;
-		r = write_gather(c, &g);
-		segments_release(&g);
-	}
-	return r;
-}
-
 static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 {
+	uint64_t off = c->skip, n = c->count;
 	auto_source s = { 0 };
 	auto_of(file) struct file *f = NULL;
+	auto_segments g = { 0 };
 	int r = source_open_file(a, path, &s);
 
 	if (r < 0)
@@ -88,7 +71,19 @@ static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 	if (r < 0)
 		return r;
 	f->is_single = true;
-	return copy_range(c, f);
+	segments_init(&g, s.ns->ckpt->cache);
+	while (n > 0) {
+		r = file_read(f, off, (size_t)MIN(n, (uint64_t)BLOCK), &g);
+		if (r < 0 || g.bytes == 0)
+			return r;
+		off += g.bytes;
+		n -= g.bytes;
+		r = write_gather(c, &g);
+		segments_release(&g);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static int run_cat(struct cmd_args *a)

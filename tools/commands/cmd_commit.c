@@ -63,13 +63,6 @@ static struct span last_line(struct span *text)
 	return line;
 }
 
-static struct span without_time(struct span line)
-{
-	const char *end = memchr(line.p, ' ', line.n);
-
-	return end ? span_from(line, (size_t)(end + 1 - (const char *)line.p)) : line;
-}
-
 /*
  * Find the reason why the draft was refused: the last line of the mount's log that names it. Few
  * lines come between the refusal and now. A repeated message is only counted in the log, without
@@ -85,7 +78,11 @@ static void reason(const char *dir, const char *draft, struct span before, struc
 	if (span_eq(text, before))
 		return;
 	for (unsigned i = 0; i < REASON_LINES && text.n;) {
-		struct span line = without_time(last_line(&text));
+		struct span line = last_line(&text);
+		const char *time = memchr(line.p, ' ', line.n);
+
+		if (time)
+			line = span_from(line, (size_t)(time + 1 - (const char *)line.p));
 
 		if (memmem(line.p, line.n, draft, strlen(draft))) {
 			buf_add_span(ret, line);

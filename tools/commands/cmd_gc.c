@@ -132,23 +132,12 @@ static int collect_url(struct cmd_args *a, const struct gc_opts *o)
 	return step_uploads_remove(a->arg[0], &opts, &gc);
 }
 
-/* Nothing was found: is it a checkpoint? If not, its steps may be in a directory of it. */
-static int check_source(const struct options *o, struct io_dir *source)
-{
-	enum shape shape;
-	int r = detect_shape(source, ".", o->todelete, &shape);
-
-	if (r == -EINVAL)
-		return r;
-	err_clear();
-	return 0;
-}
-
 static int gc_collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_engine) struct io_engine *io = NULL;
 	auto_of(io_dir) struct io_dir *source = NULL;
 	auto_free char *path = NULL;
+	enum shape shape;
 	int r;
 
 	if (path_is_url(a->arg[0]))
@@ -165,7 +154,12 @@ static int gc_collect(struct cmd_args *a, const struct gc_opts *o)
 	r = gc_run(source, o);
 	if (r < 0 || ((const struct gc *)o->arg)->shown)
 		return r;
-	return check_source(&a->options, source);
+	/* Is it a checkpoint? If not, its steps may be in a directory of it. */
+	r = detect_shape(source, ".", a->options.todelete, &shape);
+	if (r == -EINVAL)
+		return r;
+	err_clear();
+	return 0;
 }
 
 static int run_gc(struct cmd_args *a)

@@ -95,19 +95,9 @@ static void show_row(struct stats *st, const char *path, struct span row)
 	st->any = true;
 }
 
-static void count_faults(struct stats *st, const char *path, uint64_t nan, uint64_t inf)
-{
-	if (!(st->fail_nan && nan) && !(st->fail_inf && inf))
-		return;
-	st->nan += nan;
-	st->inf += inf;
-	st->leaves++;
-	if (!st->first)
-		st->first = strdup(path);
-}
-
 static int stats_unpack(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
 {
+	struct stats *st = arg;
 	struct span text = packed.n ? span_from(packed, 1) : packed;
 	struct err_note why = { .code = -EIO };
 	struct wire w = wire_of(text);
@@ -115,11 +105,17 @@ static int stats_unpack(void *arg, struct walk_leaf *leaf, int rank, struct span
 	if (packed.n && packed.p[0] == SAY_ROW) {
 		uint64_t nan = wire_u64le(&w), inf = wire_u64le(&w);
 
-		count_faults(arg, leaf->path, nan, inf);
-		show_row(arg, leaf->path, wire_bytes(&w, wire_left(&w)));
+		if ((st->fail_nan && nan) || (st->fail_inf && inf)) {
+			st->nan += nan;
+			st->inf += inf;
+			st->leaves++;
+			if (!st->first)
+				st->first = strdup(leaf->path);
+		}
+		show_row(st, leaf->path, wire_bytes(&w, wire_left(&w)));
 	} else if (packed.n && packed.p[0] == SAY_FAILURE) {
 		snprintf(why.text, sizeof(why.text), "%.*s", SPAN_ARG(text));
-		selection_failed(&((struct stats *)arg)->t, leaf->path, &why);
+		selection_failed(&st->t, leaf->path, &why);
 	}
 	return 0;
 }

@@ -53,14 +53,6 @@ static int transform_print_leaf(struct check *c, const struct transform *t, cons
 	return 0;
 }
 
-/* Compute the value, so that an error is found now. */
-static int transform_check_leaf(struct item *item, const struct tree_node *leaf)
-{
-	auto_value v = { 0 };
-
-	return leaf->source ? leaf_open(item, leaf, &v) : 0;
-}
-
 /* Report rules that match nothing. This is not an error, since Orbax ignores such rules. */
 static int report_idle(struct check *c, const char *item, const struct tree *tree)
 {
@@ -113,12 +105,16 @@ static int print_item(struct check *c, const char *name, struct item *item,
 	int r;
 
 	for (uint32_t i = below->id; i < end; i++) {
-		if (tree->nodes[i]->kind != TREE_LEAF)
+		const struct tree_node *leaf = tree->nodes[i];
+		auto_value v = { 0 };
+
+		if (leaf->kind != TREE_LEAF)
 			continue;
-		r = transform_check_leaf(item, tree->nodes[i]);
+		/* Compute the value, so that an error is found now. */
+		r = leaf->source ? leaf_open(item, leaf, &v) : 0;
 		if (r < 0)
 			return r;
-		r = transform_print_leaf(c, t, name, tree->nodes[i]);
+		r = transform_print_leaf(c, t, name, leaf);
 		if (r < 0)
 			return r;
 	}
