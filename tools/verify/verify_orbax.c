@@ -13,18 +13,6 @@ void verify_refused(struct verify *v, const char *file, const char *text)
 	verify_say(v, &(struct finding){ SEVERITY_REFUSED, 2, NULL, file, false, 0, 0, text });
 }
 
-static int check_metadata(struct verify *v, const char *path, const struct item *item, bool named)
-{
-	auto_free char *file = verify_join(path, "_METADATA");
-	int r = named ? 1 : item_has_trace(item);
-
-	if (r > 0)
-		verify_refused(
-			v, file,
-			"it is absent: the tree is made of names, and Orbax cannot restore it");
-	return MIN(r, 0);
-}
-
 /* Whether Orbax makes a sharding of the text; of a kind that JAX has removed it does not. */
 static bool is_sharding(struct span text)
 {
@@ -77,10 +65,19 @@ static int check_shardings(struct verify *v, const char *path, struct item *item
 
 int verify_orbax(struct verify *v, const char *path, struct item *item, bool named)
 {
+	auto_free char *file = verify_join(path, "_METADATA");
+	int r;
+
 	if (item->is_hierarchy || item->is_file || item->is_aggregate || v->level < 2)
 		return 0;
-	return item->tree->has_metadata ? check_shardings(v, path, item) :
-					  check_metadata(v, path, item, named);
+	if (item->tree->has_metadata)
+		return check_shardings(v, path, item);
+	r = named ? 1 : item_has_trace(item);
+	if (r > 0)
+		verify_refused(
+			v, file,
+			"it is absent: the tree is made of names, and Orbax cannot restore it");
+	return MIN(r, 0);
 }
 
 /* ---- the arrays of leaves ---- */
