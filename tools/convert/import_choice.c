@@ -50,25 +50,21 @@ static bool import_choice_is_whole(const struct import_list *f, const char *path
 	return false;
 }
 
-/* Whether a mark is the order of a dict: "namedtuple" without a class. */
-static bool is_order(const struct import_mark *m)
-{
-	auto_json doc = { 0 };
-	bool is = !strcmp(m->name, "namedtuple") &&
-		  json_parse(span_str(m->value), "namedtuple", &doc) >= 0 &&
-		  !json_member(doc.root, "clazz");
-
-	err_clear();
-	return is;
-}
-
 /*
- * A list without all of its members would have gaps, so it is not a list. The order of a dict is
- * also that of a part of it.
+ * A list without all of its members would have gaps, so it is not a list. The order of a dict, a
+ * "namedtuple" without a class, is also that of a part of it.
  */
 static bool is_kind(const struct import_mark *m)
 {
-	return !strcmp(m->name, "kind") || (!strcmp(m->name, "namedtuple") && !is_order(m));
+	auto_json doc = { 0 };
+	bool is_order;
+
+	if (strcmp(m->name, "namedtuple"))
+		return !strcmp(m->name, "kind");
+	is_order = json_parse(span_str(m->value), "namedtuple", &doc) >= 0 &&
+		   !json_member(doc.root, "clazz");
+	err_clear();
+	return !is_order;
 }
 
 /*

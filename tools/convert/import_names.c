@@ -51,17 +51,14 @@ static int make_path(struct draft *d, const char *path, bool is_dir, struct draf
 
 static int make_dirs(const struct import_list *f, struct draft *d)
 {
-	int r = 0;
-
 	for (size_t i = 0; i < f->n_dirs; i++) {
-		struct draft_node *n;
+		auto_of(draft_node) struct draft_node *n = NULL;
+		int r = make_path(d, f->dir[i], true, &n);
 
-		r = make_path(d, f->dir[i], true, &n);
 		if (r < 0)
 			return err_at(r, "'%s'", f->dir[i]);
-		draft_node_unref(n);
 	}
-	return r;
+	return 0;
 }
 
 static int find_path(struct draft *d, const char *path, struct draft_node **ret)
@@ -82,37 +79,27 @@ static int find_path(struct draft *d, const char *path, struct draft_node **ret)
 	return 0;
 }
 
-static int set_mark(const struct import_mark *m, struct draft *d)
+/* all: a mark of a name that is not there is an error. */
+static int set_marks(const struct import_list *f, struct draft *d, bool all)
 {
-	struct span value = span_str(m->value);
-	char name[128];
-	struct draft_node *n = NULL;
-	int r = find_path(d, m->path, &n);
+	for (size_t i = 0; i < f->n_marks; i++) {
+		const struct import_mark *m = &f->mark[i];
+		auto_of(draft_node) struct draft_node *n = NULL;
+		struct span value = span_str(m->value);
+		char name[128];
+		int r = find_path(d, m->path, &n);
 
-	if (r < 0)
-		return err_at(r, "'%s'", m->path);
-	snprintf(name, sizeof(name), "user.pytree.%s", m->name);
-	r = draft_set_xattr(n, name, &value, 0);
-	draft_node_unref(n);
-	return r < 0 ? err_at(r, "'%s'", m->path) : 0;
-}
-
-static int set_marks(struct import_list *f, struct draft *d, bool all)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < f->n_marks && r >= 0; i++) {
-		struct draft_node *n = NULL;
-
-		if (!all && find_path(d, f->mark[i].path, &n) < 0) {
+		if (r < 0 && !all) {
 			err_clear();
 			continue;
 		}
-		if (!all)
-			draft_node_unref(n);
-		r = set_mark(&f->mark[i], d);
+		snprintf(name, sizeof(name), "user.pytree.%s", m->name);
+		if (r >= 0)
+			r = draft_set_xattr(n, name, &value, 0);
+		if (r < 0)
+			return err_at(r, "'%s'", m->path);
 	}
-	return r;
+	return 0;
 }
 
 /* Take a file of at most *left bytes, and subtract its size. */

@@ -19,18 +19,6 @@ static int import_share_by_path(const void *a, const void *b)
 		      (*(struct import_entry *const *)b)->path);
 }
 
-/* Returns all entries sorted by path. The caller frees the array. */
-static struct import_entry **sorted(struct import_list *f)
-{
-	struct import_entry **out = calloc(f->n + 1, sizeof(*out));
-
-	for (size_t i = 0; i < f->n && out; i++)
-		out[i] = &f->import_entry[i];
-	if (out && f->n)
-		qsort(out, f->n, sizeof(*out), import_share_by_path);
-	return out;
-}
-
 static bool import_share_is_below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
@@ -72,30 +60,25 @@ static int choose_owners(struct import_list *f, struct import_entry *const *at,
 	return r;
 }
 
-static uint32_t sum_of(const struct import_list *f, struct import_entry *const *at)
+int import_list_share(struct import_list *f, struct rank_group *group)
 {
+	auto_free struct import_entry **at = NULL;
+	auto_buf theirs = { 0 };
 	uint32_t sum = 0;
+	int r;
 
-	for (size_t i = 0; i < f->n; i++) {
+	if (!group)
+		return 0;
+	at = calloc(f->n + 1, sizeof(*at));
+	for (size_t i = 0; i < f->n && at; i++)
+		at[i] = &f->import_entry[i];
+	if (at && f->n)
+		qsort(at, f->n, sizeof(*at), import_share_by_path);
+	for (size_t i = 0; i < f->n && at; i++) {
 		sum = zip_crc(sum, at[i]->path, strlen(at[i]->path) + 1);
 		sum = zip_crc(sum, &at[i]->bytes, sizeof(at[i]->bytes));
 	}
-	return sum;
-}
-
-int import_list_share(struct import_list *f, struct rank_group *group)
-{
-	auto_free struct import_entry **at = sorted(f);
-	auto_buf theirs = { 0 };
-	uint32_t sum = 0;
-	int r = at ? 0 : fail(-ENOMEM, "cannot list %zu leaves", f->n);
-
-	if (!group)
-		return r;
-	if (r >= 0) {
-		sum = sum_of(f, at);
-		r = choose_owners(f, at, group);
-	}
+	r = at ? choose_owners(f, at, group) : fail(-ENOMEM, "cannot list %zu leaves", f->n);
 	if (r >= 0 && group_is_lead(group))
 		r = buf_add(&theirs, &sum, sizeof(sum));
 	r = group_reduce(group, r);

@@ -97,20 +97,16 @@ static bool is_file_of(const char *path, const char *end)
 /* ---- the kind of a directory ---- */
 
 /*
- * Whether a directory without stores has the metadata of an item and files of leaves that are
- * texts: a copy out of a mount whose leaves are all numbers and texts. Looks at one level of items.
+ * Whether the values are in files of leaves: a copy out of a mount has the metadata of an item as
+ * well, and its leaves may all be numbers and texts. Looks at one level of items.
  */
-static bool is_copied_text(const char *path)
-{
-	return input_has_file(path, is_metadata, 1) &&
-	       input_has_file(path, input_is_text, LIMIT_TREE_DEPTH);
-}
-
-/* Whether the values are in files of leaves: a copy out of a mount has the metadata as well. */
 static bool holds_leaves(const char *path)
 {
-	return !input_has_file(path, is_store, LIMIT_TREE_DEPTH) &&
-	       (input_has_file(path, is_leaf, LIMIT_TREE_DEPTH) || is_copied_text(path));
+	if (input_has_file(path, is_store, LIMIT_TREE_DEPTH))
+		return false;
+	return input_has_file(path, is_leaf, LIMIT_TREE_DEPTH) ||
+	       (input_has_file(path, is_metadata, 1) &&
+		input_has_file(path, input_is_text, LIMIT_TREE_DEPTH));
 }
 
 /* The shape that all other commands see; SHAPE_UNKNOWN: it is not a checkpoint. */

@@ -10,11 +10,6 @@
 #include "tools/convert/atomic_step.h"
 #include "tools/convert/input.h"
 
-static bool shows_otherwise(const struct options *o)
-{
-	return o->transform || o->restore_dtype != DTYPE_UNKNOWN;
-}
-
 /* Options for the copy: what they show otherwise must be shown, and cast, once. */
 static int copy_args(const struct cmd_args *a, struct options *defaults, struct cmd_args *ret)
 {
@@ -51,18 +46,6 @@ static int write_copy(struct cmd_args *a, struct input *in, const char *to,
 	return r < 0 ? r : atomic_step_commit(&n);
 }
 
-/* The name by which rules know the tree ("item"), as for a checkpoint at that path. */
-static int path_of_copy(const struct input *in, char **ret)
-{
-	auto_free char *dir = NULL, *name = NULL;
-	int r = path_split(in->path, &dir, &name);
-
-	if (r < 0)
-		return r;
-	*ret = str_fmt("%s/%s", in->spill.dir->path, *name == '.' ? "tree" : name);
-	return *ret ? 0 : fail(-ENOMEM, "cannot copy '%s'", in->path);
-}
-
 /* Open a checkpoint in place of the input, as options show it. */
 static int adopt(struct cmd_args *a, struct input *in, const char *path)
 {
@@ -80,7 +63,7 @@ static int stage(struct cmd_args *a, struct input *in, struct progress *progress
 	const char *where = ns_spill_dir(&a->options);
 	struct options defaults;
 	struct cmd_args copy;
-	auto_free char *path = NULL;
+	auto_free char *path = NULL, *dir = NULL, *name = NULL;
 	int r;
 
 	if (!where)
@@ -94,9 +77,13 @@ static int stage(struct cmd_args *a, struct input *in, struct progress *progress
 	r = spill_dir_make(in->spill_io, where, &in->spill);
 	if (r < 0)
 		return r;
-	r = path_of_copy(in, &path);
+	r = path_split(in->path, &dir, &name);
 	if (r < 0)
 		return r;
+	/* The name by which rules know the tree ("item"), as for a checkpoint at that path. */
+	path = str_fmt("%s/%s", in->spill.dir->path, *name == '.' ? "tree" : name);
+	if (!path)
+		return fail(-ENOMEM, "cannot copy '%s'", in->path);
 	io_never_sync(in->spill_io);
 	r = copy_args(a, &defaults, &copy);
 	if (r < 0)
@@ -116,7 +103,8 @@ int input_stage(struct cmd_args *a, struct input *in, struct progress *progress)
 	bool in_place = (in->kind == INPUT_SAFETENSORS || in->kind == INPUT_ZARR) && !in->is_step;
 	int r;
 
-	if (in->kind == INPUT_ORBAX || !shows_otherwise(&a->options))
+	if (in->kind == INPUT_ORBAX ||
+	    (!a->options.transform && a->options.restore_dtype == DTYPE_UNKNOWN))
 		return 0;
 	r = in_place ? adopt(a, in, in->path) : stage(a, in, progress);
 	return r < 0 ? err_at(r, "'%s'", in->path) : 0;
