@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_dir.c - begin, lock, mark and remove the directory of a draft.
- */
+/* draft_dir.c - begin, lock, mark and remove the directory of a draft. */
 #include "core/commit/draft_dir_impl.h"
 
 #include <fcntl.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * item_store.c - the common interface of the two kinds of store.
- */
+/* item_store.c - the common interface of the two kinds of store. */
 #include "core/commit/item_store_impl.h"
 
 #include "core/base/err.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * item_store_impl.h - shared by the two kinds of store, and included only by their files.
- */
+/* item_store_impl.h - shared by the two kinds of store, and included only by their files. */
 #ifndef PYTREEFS_ITEM_STORE_IMPL_H
 #define PYTREEFS_ITEM_STORE_IMPL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * replace.c - exchange the names of a draft and of the checkpoint that it replaces.
- */
+/* replace.c - exchange the names of a draft and of the checkpoint that it replaces. */
 #include "core/commit/replace.h"
 
 #include "core/base/err.h"

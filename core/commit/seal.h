@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * seal.h - make one item of a draft durable: its arrays, then the files that describe them.
- */
+/* seal.h - make one item of a draft durable: its arrays, then the files that describe them. */
 #ifndef PYTREEFS_SEAL_H
 #define PYTREEFS_SEAL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * spill_dir.h - a local directory for making a step that belongs elsewhere, such as in a bucket.
- */
+/* spill_dir.h - a local directory for making a step that belongs elsewhere, such as in a bucket. */
 #ifndef PYTREEFS_SPILL_DIR_H
 #define PYTREEFS_SPILL_DIR_H
 

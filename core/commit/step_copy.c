@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * step_copy.c - copies the files of a draft one after the other, the marker last.
- */
+/* step_copy.c - copies the files of a draft one after the other, the marker last. */
 #include "core/commit/step_copy.h"
 
 #include <dirent.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * collective_impl.h - shared by collective.c and collective_rank.c.
- */
+/* collective_impl.h - shared by collective.c and collective_rank.c. */
 #ifndef PYTREEFS_COLLECTIVE_IMPL_H
 #define PYTREEFS_COLLECTIVE_IMPL_H
 

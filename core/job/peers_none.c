@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * peers_none.c - replaces peers_mpi.c in a program without MPI.
- */
+/* peers_none.c - replaces peers_mpi.c in a program without MPI. */
 #include "core/job/peers.h"
 
 bool peers_mpi_is_there(void)

@@ -24,9 +24,7 @@ int plan_leaf_aggregates(const struct plan_leaf *l)
 	 */
 	if (l->desc.type->in_boxes && l->source->file->st.n)
 		tensor = l->source->file->array[l->index].name;
-	pthread_mutex_lock(&l->source->draft->lock);
-	r = draft_save_opts(l->source, tensor, &o);
-	pthread_mutex_unlock(&l->source->draft->lock);
+	r = draft_options(l->source, tensor, &o);
 	return r < 0 ? r : o.aggregate;
 }
 

@@ -254,9 +254,13 @@ static int plan_step(struct sealing *s, struct span final)
 	 * level, as if these were items, are moved when the tree is sealed. A draft that was one
 	 * stays one.
 	 */
-	r = d->is_item || d->any_name ? 0 : driver->is_tree(d);
+	r = d->is_item || d->any_name ? 0 : plan_is_step_tree(d->root);
 	if (r < 0)
 		return r;
+	if (r > 0 && driver->plans_part)
+		return fail(-EINVAL,
+			    "it is a copy of a step that is one tree, which the ranks of a job do "
+			    "not write: put the tree into a directory of the draft");
 	if (r > 0) {
 		pthread_mutex_lock(&d->lock);
 		d->is_item = d->is_tree = true;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_commit.h - a draft becomes a step.
- */
+/* draft_commit.h - a draft becomes a step. */
 #ifndef PYTREEFS_DRAFT_COMMIT_H
 #define PYTREEFS_DRAFT_COMMIT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_digests.h - `.sha256sums` of the items of a draft (manifest=on).
- */
+/* draft_digests.h - `.sha256sums` of the items of a draft (manifest=on). */
 #ifndef PYTREEFS_DRAFT_DIGESTS_H
 #define PYTREEFS_DRAFT_DIGESTS_H
 

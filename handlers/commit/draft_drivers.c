@@ -46,11 +46,6 @@ static int store_name(struct draft *d, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot write to '%s'", d->name);
 }
 
-int draft_find_tree(struct draft *d)
-{
-	return plan_is_step_tree(d->root);
-}
-
 int draft_set_final(struct draft *d, const char *name)
 {
 	char *copy = strdup(name);
@@ -106,10 +101,8 @@ void draft_leave_directory(struct draft *d)
 
 const struct commit_driver directory_driver = {
 	.begin = directory_begin,
-	.scope = &plan_of_whole,
 	.store_name = store_name,
 	.check_place = draft_dir_check,
-	.is_tree = draft_find_tree,
 	.set_final = set_free_final,
 	.commit = commit_whole,
 	.publisher = &publish_by_rename,
@@ -122,10 +115,8 @@ const struct commit_driver directory_driver = {
 const struct commit_driver in_place_driver = {
 	.check_new = draft_check_new,
 	.begin = driver_in_place_begin,
-	.scope = &plan_of_whole,
 	.store_name = store_name,
 	.check_place = draft_dir_check,
-	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,
 	.commit = commit_whole,
 	.publisher = &publish_by_marker,
@@ -161,11 +152,9 @@ int draft_refuse_replace(const char *path)
 const struct commit_driver bucket_driver = {
 	.check_new = draft_check_new,
 	.begin = draft_upload_begin,
-	.scope = &plan_of_whole,
 	.store_name = store_name,
 	.watch = draft_upload_watch,
 	.check_place = draft_dir_check,
-	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,
 	.moves_chunks = draft_moves_all,
 	.commit = commit_whole,
@@ -184,10 +173,8 @@ const struct commit_driver bucket_driver = {
 const struct commit_driver mounted_driver = {
 	.check_new = draft_check_new,
 	.begin = draft_copy_begin,
-	.scope = &plan_of_whole,
 	.store_name = store_name,
 	.check_place = draft_dir_check,
-	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,
 	.moves_chunks = draft_moves_all,
 	.commit = commit_whole,

@@ -12,7 +12,6 @@
 extern const struct commit_driver directory_driver, in_place_driver, bucket_driver, mounted_driver;
 
 int draft_check_new(const struct draft_env *env, struct span final);
-int draft_find_tree(struct draft *d);
 /* Let the draft become any step, or only the one that it was begun as. */
 int draft_set_final(struct draft *d, const char *name);
 int draft_keep_final(struct draft *d, const char *name);

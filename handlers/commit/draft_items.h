@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_items.h - the contribution of a draft's items to its commit: leaves, parts and files.
- */
+/* draft_items.h - the contribution of a draft's items to its commit: leaves, parts and files. */
 #ifndef PYTREEFS_DRAFT_ITEMS_H
 #define PYTREEFS_DRAFT_ITEMS_H
 

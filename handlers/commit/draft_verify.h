@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_verify.h - checks that a draft was written as planned.
- */
+/* draft_verify.h - checks that a draft was written as planned. */
 #ifndef PYTREEFS_DRAFT_VERIFY_H
 #define PYTREEFS_DRAFT_VERIFY_H
 

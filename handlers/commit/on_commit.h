@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * on_commit.h - the command that runs when a step is durable.
- */
+/* on_commit.h - the command that runs when a step is durable. */
 #ifndef PYTREEFS_ON_COMMIT_H
 #define PYTREEFS_ON_COMMIT_H
 

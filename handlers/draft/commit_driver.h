@@ -28,7 +28,6 @@ struct draft;
 struct draft_env;
 struct draft_node;
 struct plan;
-struct plan_scope;
 struct sealing_item;
 struct statvfs;
 
@@ -51,8 +50,8 @@ struct commit_driver {
 	 * of directories, before the umask.
 	 */
 	int (*begin)(struct draft *d, const char *final, unsigned mode);
-	/* How much of a step this process plans (draft_plan.h). */
-	const struct plan_scope *scope;
+	/* Whether this process has a part of each item (struct plan.partial), others the rest. */
+	bool plans_part;
 
 	/* Of a job whose ranks have directories of their own: claims the place for all. Or NULL. */
 	const struct collective_place_ops *place;
@@ -73,8 +72,6 @@ struct commit_driver {
 
 	/* Check that nobody has taken the draft's place. NULL: `commit` does. */
 	int (*check_place)(const struct draft_dir *d);
-	/* Whether the draft is a step that is one tree: 1 or 0. */
-	int (*is_tree)(struct draft *d);
 	/* Let the draft become the step `name`, which is a valid name of one. */
 	int (*set_final)(struct draft *d, const char *name);
 	/* Whether this process has a part of a draft that is one item. NULL: it has all of it. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft.c - begins, finds and ends drafts of a mount, and makes the stores for their arrays.
- */
+/* draft.c - begins, finds and ends drafts of a mount, and makes the stores for their arrays. */
 #include "handlers/draft/draft.h"
 
 #include <stdio.h>

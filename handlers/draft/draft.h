@@ -234,6 +234,10 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 void draft_nodes_free(struct draft_node *n);
 int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
 		   struct draft_node **ret);
+/* The record of copies to a node, which may be empty. The caller holds the lock. */
+const struct copied *draft_copied(const struct draft_node *n);
+/* The same to be filled; NULL: there is no memory for it, which loses no more than a hint. */
+struct copied *draft_copied_new(struct draft_node *n);
 /* Append the path below the step: "default/params/w.npy". The caller holds the lock. */
 int draft_node_path(const struct draft_node *n, struct buf *ret);
 /*
@@ -263,12 +267,6 @@ int draft_check_name(const struct draft_node *self, struct draft_node *dir, stru
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags);
 /* Get an xattr; `name` is without the prefix "user.pytree.". -ENODATA: it is not set. */
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret);
-/* The record of copies to a node, which may be empty. The caller holds the lock. */
-const struct copied *draft_copied(const struct draft_node *n);
-/* The same to be filled; NULL: there is no memory for it, which loses no more than a hint. */
-struct copied *draft_copied_new(struct draft_node *n);
-/* Accepts NULL. */
-void draft_copied_free(struct copied *c);
 int draft_list_xattr(struct draft_node *n, struct buf *ret);
 /*
  * Returns the value of user.pytree.NAME; p is NULL when it is not set. The caller holds the lock.
@@ -276,6 +274,21 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret);
 struct span draft_xattr_value(const struct draft_node *n, const char *name);
 /* Like draft_xattr_value(), without the quotes of a JSON string. */
 struct span draft_xattr_word(const struct draft_node *n, const char *name);
+/* user.pytree.kind of a node. draft_kind() locks the draft. */
+enum draft_kind {
+	KIND_NONE, /* it is not set */
+	KIND_DICT,
+	KIND_LIST,
+	KIND_TUPLE,
+	KIND_NAMEDTUPLE,
+	KIND_CUSTOM,
+	KIND_OPAQUE,
+	/* Shown for a tree that is one bare leaf, and for one that no document describes. */
+	KIND_LEAF,
+	KIND_UNKNOWN,
+};
+enum draft_kind draft_kind(const struct draft_node *n);
+enum draft_kind draft_kind_locked(const struct draft_node *n);
 /* Whether the node is in a directory that is stored byte for byte. The caller holds the lock. */
 bool draft_is_opaque(const struct draft_node *n);
 /*
@@ -301,6 +314,8 @@ int draft_check_stored_name(struct draft_node *dir, struct span name);
  * tensor in a safetensors file, else empty. The caller holds the lock.
  */
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret);
+/* The same; locks the draft. */
+int draft_options(const struct draft_node *n, struct span tensor, struct save_opts *ret);
 
 /* ---- stores (draft.c) ---- */
 

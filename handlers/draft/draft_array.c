@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_array.c - chooses the layout of an array, and encodes it from bytes at any place.
- */
+/* draft_array.c - chooses the layout of an array, and encodes it from bytes at any place. */
 #include "handlers/draft/draft_array.h"
 
 #include "core/base/blocks.h"
@@ -202,35 +200,17 @@ static int named_block(const struct draft_node *n, const struct draft_array *a, 
 	return 1;
 }
 
-/* Get the dtype of user.pytree.dtype: 1; 0: it is not set. Called with the draft's lock held. */
-static int named_dtype(const struct draft_node *n, enum dtype *ret)
-{
-	struct span text = draft_xattr_word(n, "dtype");
-
-	if (!text.p)
-		return 0;
-	*ret = dtype_by_user(text);
-	return *ret == DTYPE_UNKNOWN ?
-		       fail(-EINVAL, "user.pytree.dtype: no dtype '%.*s'", SPAN_ARG(text)) :
-		       1;
-}
-
-/* Whether the leaf is known to be random keys: their data are bits, which are not cast. */
-static bool is_key(const struct draft_node *n)
-{
-	return draft_xattr_word(n, "prng_impl").p || draft_copied(n)->leaf.prng_impl.n;
-}
-
 /* Determine the dtype of the elements, and the dtype in which they are stored. */
 static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 			const struct save_opts *o, struct array_wanted *ret)
 {
-	enum dtype named = DTYPE_UNKNOWN, asked = (enum dtype)o->dtype;
-	enum dtype copied = draft_copied(n)->leaf.dtype;
-	int r = named_dtype(n, &named);
+	enum dtype copied = draft_copied(n)->leaf.dtype, asked = (enum dtype)o->dtype;
+	struct span text = draft_xattr_word(n, "dtype");
+	enum dtype named = text.p ? dtype_by_user(text) : DTYPE_UNKNOWN;
+	bool is_key;
 
-	if (r < 0)
-		return r;
+	if (text.p && named == DTYPE_UNKNOWN)
+		return fail(-EINVAL, "user.pytree.dtype: no dtype '%.*s'", SPAN_ARG(text));
 	ret->from = a->dtype;
 	if (a->dtype == DTYPE_UNKNOWN) {
 		if (named == DTYPE_UNKNOWN && copied != DTYPE_UNKNOWN &&
@@ -249,7 +229,9 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 		return fail(-EINVAL, "its header says dtype %s, and user.pytree.dtype %s",
 			    dtype_info(a->dtype)->name, dtype_info(named)->name);
 	}
-	ret->to = is_key(n) && !o->dtype_is_scoped ? ret->from : save_opts_dtype(o, ret->from);
+	/* The data of random keys are bits, which are not cast. */
+	is_key = draft_xattr_word(n, "prng_impl").p || draft_copied(n)->leaf.prng_impl.n;
+	ret->to = is_key && !o->dtype_is_scoped ? ret->from : save_opts_dtype(o, ret->from);
 	return 0;
 }
 
@@ -278,17 +260,6 @@ static int options_of(struct draft_node *n, struct span tensor, struct save_opts
 	return 0;
 }
 
-static void set_layout(const struct save_opts *o, enum dtype to, struct array_wanted *w)
-{
-	w->layout.format = o->zarr == SAVE_ZARR3 ? 3 : 2;
-	w->layout.item = dtype_info(to)->size;
-	w->layout.omit_fill = !o->store_fill_value;
-	w->layout.asked = o->compression;
-	w->layout.asked.summed = o->crc32c && o->zarr == SAVE_ZARR3;
-	w->any_sum = !save_opts_given(o, "crc32c");
-	w->any_codec = !save_opts_given(o, "compression");
-}
-
 /*
  * Determine all that options, xattrs and the file's name say of the array: 1 when they name the
  * block. Called with the draft's lock held.
@@ -307,6 +278,26 @@ static int wanted_locked(struct draft_node *n, const struct draft_array *a, stru
 	return w->is_part ? 0 : named_block(n, a, block);
 }
 
+/* Complete w, whose dtypes are set, for an array in blocks; is_named: an xattr names the block. */
+static int lay_out(struct draft_node *n, const struct array_type *t, const struct save_opts *o,
+		   const uint64_t *whole, const uint64_t *block, bool is_named,
+		   struct array_wanted *w)
+{
+	int r;
+
+	w->layout.format = o->zarr == SAVE_ZARR3 ? 3 : 2;
+	w->layout.item = dtype_info(w->to)->size;
+	w->layout.omit_fill = !o->store_fill_value;
+	w->layout.asked = o->compression;
+	w->layout.asked.summed = o->crc32c && o->zarr == SAVE_ZARR3;
+	w->any_sum = !save_opts_given(o, "crc32c");
+	w->any_codec = !save_opts_given(o, "compression");
+	r = grid_of(t->rank, o, whole, block, is_named, w);
+	if (r >= 0)
+		array_resolve(n->draft->env, t, w->is_part, &w->layout);
+	return r;
+}
+
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
 {
 	uint64_t block[LIMIT_RANK], whole[LIMIT_RANK];
@@ -319,14 +310,11 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
-	set_layout(&o, w.to, &w);
-	r = grid_of(a->rank, &o, whole, block, r == 1, &w);
-	if (r < 0)
-		return r;
-	array_resolve(n->draft->env, &(struct array_type){ w.to, a->rank, a->shape }, w.is_part,
-		      &w.layout);
-	*ret = w;
-	return 0;
+	r = lay_out(n, &(struct array_type){ w.to, a->rank, a->shape }, &o, whole, block, r == 1,
+		    &w);
+	if (r >= 0)
+		*ret = w;
+	return r;
 }
 
 int array_wanted_plain(struct draft_node *n, const struct array_type *t, struct array_wanted *ret)
@@ -340,13 +328,10 @@ int array_wanted_plain(struct draft_node *n, const struct array_type *t, struct 
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
-	set_layout(&o, w.to, &w);
-	r = grid_of(t->rank, &o, t->shape, t->shape, false, &w);
-	if (r < 0)
-		return r;
-	array_resolve(n->draft->env, t, false, &w.layout);
-	*ret = w;
-	return 0;
+	r = lay_out(n, t, &o, t->shape, t->shape, false, &w);
+	if (r >= 0)
+		*ret = w;
+	return r;
 }
 
 void array_release(struct draft_array *a)
@@ -386,25 +371,23 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 {
 	const char *dir = n->draft->env->ckpt->opts.spill_dir;
 	auto_of(kv) struct kv *own = NULL;
-	const struct item_store *store;
 	struct slice slice;
 	bool separate = false, sliced = slice_of(n, a, w, &slice, &separate);
-	int r = draft_leaf_kv(n, separate, &own, &store);
+	int r = draft_leaf_kv(n, separate, &own, ret_store);
 
+	if (r < 0)
+		return r;
 	/*
 	 * Without a directory for staged chunks, all chunks are stored, and the commit picks this
 	 * rank's slice.
 	 */
-	if (r < 0)
-		return r;
-	if (dir && sliced)
+	if (dir && sliced) {
 		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->staged_bytes, ret);
-	else
-		*ret = own;
-	if (r < 0)
+		if (r >= 0)
+			take(own);
 		return r;
-	take(own);
-	*ret_store = store;
+	}
+	*ret = take(own);
 	return 0;
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_env.h - the environment of drafts: a mount, or a command that writes a checkpoint.
- */
+/* draft_env.h - the environment of drafts: a mount, or a command that writes a checkpoint. */
 #ifndef PYTREEFS_DRAFT_ENV_H
 #define PYTREEFS_DRAFT_ENV_H
 

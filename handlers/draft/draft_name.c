@@ -38,8 +38,8 @@ static struct span draft_name_stem(struct span name)
 /* Whether a file is known to be stored as it is: it is marked, or a copy of such a file. */
 static bool is_as_it_is(const struct draft_node *n)
 {
-	return !n->is_dir && (n->from_other || n->from_opaque ||
-			      span_eq(draft_xattr_word(n, "kind"), span_str("opaque")));
+	return !n->is_dir &&
+	       (n->from_other || n->from_opaque || draft_kind_locked(n) == KIND_OPAQUE);
 }
 
 /*

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_node.c - the tree of names of a draft. The names that are accepted are in draft_name.c.
- */
+/* draft_node.c - the tree of names of a draft. The names that are accepted are in draft_name.c. */
 #include "handlers/draft/draft.h"
 
 #include <time.h>
@@ -84,7 +82,11 @@ static void node_free_one(struct draft_node *n)
 	draft_file_free(n->file);
 	item_store_free(n->item.store);
 	item_store_free(n->replicas.store);
-	draft_copied_free(n->copied);
+	if (n->copied) {
+		buf_release(&n->copied->document);
+		free(n->copied->from);
+		free(n->copied);
+	}
 	free(n->item.dir);
 	free(n->replicas.dir);
 	free(n->child);
@@ -98,6 +100,20 @@ void draft_nodes_free(struct draft_node *n)
 		draft_nodes_free(n->child[i]);
 	if (n)
 		node_free_one(n);
+}
+
+const struct copied *draft_copied(const struct draft_node *n)
+{
+	static const struct copied nothing;
+
+	return n->copied ? n->copied : &nothing;
+}
+
+struct copied *draft_copied_new(struct draft_node *n)
+{
+	if (!n->copied)
+		n->copied = calloc(1, sizeof(*n->copied));
+	return n->copied;
 }
 
 struct draft_node *draft_node_ref(struct draft_node *n)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_upload.c - claims the place of a draft in a bucket, and uploads the draft.
- */
+/* draft_upload.c - claims the place of a draft in a bucket, and uploads the draft. */
 #include "handlers/draft/draft_upload.h"
 
 #include <stdio.h>
@@ -86,16 +84,11 @@ void draft_uploads_free(struct draft_uploads *u)
 	free(u);
 }
 
-static const char *draft_uploads_url(const struct draft_uploads *u)
-{
-	return u->env->ckpt->source->path;
-}
-
 /* ---- beginning ---- */
 
 int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_upload **ret)
 {
-	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
+	auto_free char *url = str_fmt("%s/%s", u->env->ckpt->source->path, final);
 
 	return url ? step_upload_begin(url, &u->opts, &u->env->ckpt->upload_budget, ret) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
@@ -104,7 +97,7 @@ int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_u
 int draft_upload_join(struct draft_uploads *u, const char *final, struct span claimed,
 		      struct step_upload **ret)
 {
-	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
+	auto_free char *url = str_fmt("%s/%s", u->env->ckpt->source->path, final);
 
 	return url ? step_upload_join(url, &u->opts, &u->env->ckpt->upload_budget, claimed, ret) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
@@ -130,8 +123,10 @@ int draft_upload_prepare(struct draft *d)
 int draft_upload_spill(struct draft *d, struct io_dir **ret)
 {
 	struct draft_uploads *u = d->env->uploads;
-	int r = 0;
+	int r = draft_upload_prepare(d);
 
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&u->lock);
 	if (!u->spill.dir)
 		r = spill_dir_make(u->env->ckpt->io, u->where, &u->spill);
@@ -143,11 +138,8 @@ int draft_upload_spill(struct draft *d, struct io_dir **ret)
 int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 {
 	struct io_dir *spill;
-	int r = draft_upload_prepare(d);
+	int r = draft_upload_spill(d, &spill);
 
-	if (r < 0)
-		return r;
-	r = draft_upload_spill(d, &spill);
 	if (r < 0)
 		return r;
 	r = draft_upload_claim(d->env->uploads, final, &d->upload);
@@ -170,13 +162,12 @@ void draft_upload_set_sender(struct draft *d)
 int draft_copy_begin(struct draft *d, const char *final, unsigned mode)
 {
 	struct io_dir *spill;
-	int r = draft_upload_prepare(d);
+	int r = draft_upload_spill(d, &spill);
 
 	if (r < 0)
 		return r;
 	draft_uploads_log(d->env->uploads);
-	r = draft_upload_spill(d, &spill);
-	return r < 0 ? r : draft_dir_begin(spill, final, final, mode, false, &d->dir);
+	return draft_dir_begin(spill, final, final, mode, false, &d->dir);
 }
 
 /* ---- data files, while they grow ---- */
@@ -283,18 +274,11 @@ static int publish_copy(struct commit *c)
 
 const struct commit_publisher publish_by_copy = { .publish = publish_copy };
 
-/* After a failure: whether the step is committed, or may be. */
-static bool may_exist(const struct step_upload *u)
-{
-	enum upload_state state = u ? step_upload_state(u) : UPLOAD_LOST;
-
-	return state == UPLOAD_COMMITTING || state == UPLOAD_COMMITTED;
-}
-
 static int publish_upload(struct commit *c)
 {
 	struct draft *d = c->publisher_arg;
 	struct uploading u = { d, c->deadline_ns };
+	enum upload_state state;
 	int r = draft_dir_check(d->dir);
 
 	if (r < 0)
@@ -308,10 +292,12 @@ static int publish_upload(struct commit *c)
 		d->unknown_at = 0;
 		r = step_upload_run(d->upload, d->dir->dir, draft_upload_check, &u);
 	}
-	if (r >= 0 || !may_exist(d->upload))
-		step_upload_free(take(d->upload));
-	else
+	state = d->upload ? step_upload_state(d->upload) : UPLOAD_LOST;
+	/* After a failure, the step may be committed, or be so yet. */
+	if (r < 0 && (state == UPLOAD_COMMITTING || state == UPLOAD_COMMITTED))
 		draft_upload_set_unknown(d);
+	else
+		step_upload_free(take(d->upload));
 	io_store_refresh(d->env->ckpt->io);
 	return r;
 }

@@ -69,7 +69,7 @@ void draft_upload_release(struct draft *d);
 
 /* Fail if this user, or this mount, cannot begin a draft. */
 int draft_upload_prepare(struct draft *d);
-/* Make the directory for drafts, if there is none yet; *ret is borrowed. */
+/* The same, and make the directory for drafts, if there is none yet; *ret is borrowed. */
 int draft_upload_spill(struct draft *d, struct io_dir **ret);
 int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_upload **ret);
 /* Join the upload of another process, which has claimed the place. */

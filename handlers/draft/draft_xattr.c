@@ -48,10 +48,37 @@ struct span draft_xattr_word(const struct draft_node *n, const char *name)
 	return unquoted(draft_xattr_value(n, name));
 }
 
+static enum draft_kind kind_by_name(struct span word)
+{
+	static const char *const names[] = {
+		[KIND_DICT] = "dict",     [KIND_LIST] = "list",
+		[KIND_TUPLE] = "tuple",   [KIND_NAMEDTUPLE] = "namedtuple",
+		[KIND_CUSTOM] = "custom", [KIND_OPAQUE] = "opaque",
+		[KIND_LEAF] = "leaf",     [KIND_UNKNOWN] = "unknown",
+	};
+
+	for (size_t i = KIND_DICT; i < ARRAY_LEN(names); i++)
+		if (span_eq(word, span_str(names[i])))
+			return (enum draft_kind)i;
+	return KIND_NONE;
+}
+
+enum draft_kind draft_kind_locked(const struct draft_node *n)
+{
+	return kind_by_name(draft_xattr_word(n, "kind"));
+}
+
+enum draft_kind draft_kind(const struct draft_node *n)
+{
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
+	return draft_kind_locked(n);
+}
+
 bool draft_is_opaque(const struct draft_node *n)
 {
 	for (; n; n = n->parent)
-		if (n->is_dir && span_eq(draft_xattr_word(n, "kind"), span_str("opaque")))
+		if (n->is_dir && draft_kind_locked(n) == KIND_OPAQUE)
 			return true;
 	return false;
 }
@@ -108,21 +135,14 @@ static int remove_value(struct draft_node *n, const char *name)
 
 static int check_kind(struct draft_node *n, struct span value)
 {
-	static const char *const kinds[] = {
-		"dict", "list", "tuple", "namedtuple", "custom", "opaque",
-		/*
-		 * Shown for a tree that is one bare leaf, and for one that no document describes.
-		 */
-		"leaf", "unknown"
-	};
 	struct span word = unquoted(value);
+	enum draft_kind kind = kind_by_name(word);
 
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		/* A file that is not a leaf has no other kind. */
-		if (span_eq(word, span_str(kinds[i])) && (n->is_dir || !strcmp(kinds[i], "opaque")))
-			return 0;
-	if (!n->is_dir)
+	/* A file that is not a leaf has no other kind. */
+	if (!n->is_dir && kind != KIND_OPAQUE)
 		return fail(-EINVAL, "user.pytree.kind of a file is opaque, or not set");
+	if (kind != KIND_NONE)
+		return 0;
 	return fail(
 		-EINVAL,
 		"user.pytree.kind is dict, list, tuple, namedtuple, custom or opaque, not '%.*s'",
@@ -365,29 +385,6 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 	return r < 0 ? r : xattr_store_value(n, name, *value);
 }
 
-const struct copied *draft_copied(const struct draft_node *n)
-{
-	static const struct copied nothing;
-
-	return n->copied ? n->copied : &nothing;
-}
-
-struct copied *draft_copied_new(struct draft_node *n)
-{
-	if (!n->copied)
-		n->copied = calloc(1, sizeof(*n->copied));
-	return n->copied;
-}
-
-void draft_copied_free(struct copied *c)
-{
-	if (!c)
-		return;
-	buf_release(&c->document);
-	free(c->from);
-	free(c);
-}
-
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
 {
 	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
@@ -527,6 +524,13 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 }
 
 /* ---- leaves that are directories ---- */
+
+int draft_options(const struct draft_node *n, struct span tensor, struct save_opts *ret)
+{
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+
+	return draft_save_opts(n, tensor, ret);
+}
 
 /*
  * Append the keys from below the item down to dir, each followed by a dot. 1; 0: the key of a

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * broadcast.h - chunks that one rank of a job reads and decodes for all (load_and_broadcast).
- */
+/* broadcast.h - chunks that one rank of a job reads and decodes for all (load_and_broadcast). */
 #ifndef PYTREEFS_BROADCAST_H
 #define PYTREEFS_BROADCAST_H
 

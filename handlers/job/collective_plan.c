@@ -58,7 +58,6 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 		return job_plan_out_of_memory();
 	it->plan->kind = si->kind;
 	it->plan->strict = true;
-	it->plan->scope = &plan_of_whole;
 	it->plan->opts = (struct save_opts){
 		.ocdbt = si->ocdbt,
 		.zarr = si->zarr,

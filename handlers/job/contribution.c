@@ -44,6 +44,20 @@ static void parse_numbers(struct wire *w, uint64_t *v, unsigned n)
 		v[i] = wire_u64le(w);
 }
 
+/* Parse a number of elements, none of which is empty, and allocate an array for them. */
+static int parse_count(struct wire *w, struct arena *a, size_t element_bytes, size_t *ret_n,
+		       void *ret)
+{
+	size_t n = wire_u32le(w);
+	void *array = n > wire_left(w) ? NULL : arena_calloc(a, n + 1, element_bytes);
+
+	if (!array)
+		return n > wire_left(w) ? -EIO : -ENOMEM;
+	*ret_n = n;
+	*(void **)ret = array;
+	return 0;
+}
+
 static int pack_flags(struct buf *b, const bool *flag, unsigned n)
 {
 	uint8_t bits = 0;
@@ -177,12 +191,9 @@ static int parse_leaf(struct wire *w, struct arena *a, struct contribution_leaf 
 	ret->replicas = bits & 2;
 	if (!ret->desc.type->in_boxes)
 		return ret->in_parts ? -EIO : 0;
-	ret->n_boxes = wire_u32le(w);
-	if (ret->n_boxes > wire_left(w) || ret->n_boxes == 0)
-		return -EIO;
-	ret->box = arena_calloc(a, ret->n_boxes, sizeof(*ret->box));
-	if (!ret->box)
-		return -ENOMEM;
+	r = parse_count(w, a, sizeof(*ret->box), &ret->n_boxes, &ret->box);
+	if (r < 0 || !ret->n_boxes)
+		return r < 0 ? r : -EIO;
 	for (size_t i = 0; i < ret->n_boxes; i++) {
 		parse_numbers(w, ret->box[i].box.start, rank);
 		parse_numbers(w, ret->box[i].box.extent, rank);
@@ -231,17 +242,17 @@ static int parse_type(struct wire *w, struct arena *a, const struct tree_type **
 {
 	struct tree_type *t = arena_calloc(a, 1, sizeof(*t));
 	struct span *fields;
+	int r;
 
 	if (!t)
 		return -ENOMEM;
 	t->module = parse_text(w);
 	t->clazz = parse_text(w);
-	t->n_fields = wire_u32le(w);
-	if (!t->module.p || !t->clazz.p || t->n_fields == 0 || t->n_fields > wire_left(w))
+	r = parse_count(w, a, sizeof(*fields), &t->n_fields, &fields);
+	if (r < 0)
+		return r;
+	if (!t->module.p || !t->clazz.p || t->n_fields == 0)
 		return -EIO;
-	fields = arena_calloc(a, t->n_fields, sizeof(*fields));
-	if (!fields)
-		return -ENOMEM;
 	for (size_t i = 0; i < t->n_fields; i++) {
 		fields[i] = parse_text(w);
 		if (!fields[i].p)
@@ -354,23 +365,17 @@ int contribution_pack(const char *final, struct span custom, struct sealing_item
 
 static int parse_tree(struct wire *w, struct arena *a, struct contribution_item *ret)
 {
-	int r = 0;
+	int r;
 
 	ret->custom = parse_text(w);
-	ret->n_leaves = wire_u32le(w);
-	if (ret->n_leaves > wire_left(w))
-		return -EIO;
-	ret->leaf = arena_calloc(a, ret->n_leaves + 1, sizeof(*ret->leaf));
-	if (!ret->leaf)
-		return -ENOMEM;
+	r = parse_count(w, a, sizeof(*ret->leaf), &ret->n_leaves, &ret->leaf);
 	for (size_t i = 0; i < ret->n_leaves && r >= 0; i++)
 		r = parse_leaf(w, a, &ret->leaf[i]);
-	ret->n_nodes = r < 0 ? 0 : wire_u32le(w);
-	if (r < 0 || ret->n_nodes == 0 || ret->n_nodes > wire_left(w))
+	if (r < 0)
+		return r;
+	r = parse_count(w, a, sizeof(*ret->node), &ret->n_nodes, &ret->node);
+	if (r < 0 || !ret->n_nodes)
 		return r < 0 ? r : -EIO;
-	ret->node = arena_calloc(a, ret->n_nodes, sizeof(*ret->node));
-	if (!ret->node)
-		return -ENOMEM;
 	for (size_t i = 0; i < ret->n_nodes && r >= 0; i++)
 		r = parse_node(w, a, ret->n_leaves, &ret->node[i]);
 	return r;
@@ -378,19 +383,14 @@ static int parse_tree(struct wire *w, struct arena *a, struct contribution_item 
 
 static int parse_files(struct wire *w, struct arena *a, struct contribution_item *ret)
 {
-	ret->n_files = wire_u32le(w);
-	if (ret->n_files > wire_left(w))
-		return -EIO;
-	ret->file = arena_calloc(a, ret->n_files + 1, sizeof(*ret->file));
-	if (!ret->file)
-		return -ENOMEM;
-	for (size_t i = 0; i < ret->n_files; i++) {
+	int r = parse_count(w, a, sizeof(*ret->file), &ret->n_files, &ret->file);
+
+	for (size_t i = 0; i < ret->n_files && r >= 0; i++) {
 		ret->file[i].is_dir = wire_u8(w);
 		ret->file[i].name = parse_text(w);
-		if (!ret->file[i].name.p)
-			return -EIO;
+		r = ret->file[i].name.p ? 0 : -EIO;
 	}
-	return 0;
+	return r;
 }
 
 static int parse_item(struct wire *w, struct arena *a, struct contribution_item *ret)
@@ -418,16 +418,11 @@ static int parse_item(struct wire *w, struct arena *a, struct contribution_item 
 
 static int parse_items(struct wire *w, struct contribution *s)
 {
-	int r = 0;
+	int r;
 
 	s->final = parse_text(w);
 	s->custom = parse_text(w);
-	s->n_items = wire_u32le(w);
-	if (s->n_items > wire_left(w))
-		return -EIO;
-	s->item = arena_calloc(&s->arena, s->n_items + 1, sizeof(*s->item));
-	if (!s->item)
-		return -ENOMEM;
+	r = parse_count(w, &s->arena, sizeof(*s->item), &s->n_items, &s->item);
 	for (size_t i = 0; i < s->n_items && r >= 0; i++)
 		r = parse_item(w, &s->arena, &s->item[i]);
 	return r < 0 || wire_ok(w) ? r : -EIO;

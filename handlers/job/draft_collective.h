@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_collective.h - commits a draft that the ranks of a job share.
- */
+/* draft_collective.h - commits a draft that the ranks of a job share. */
 #ifndef PYTREEFS_DRAFT_COLLECTIVE_H
 #define PYTREEFS_DRAFT_COLLECTIVE_H
 

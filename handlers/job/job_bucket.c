@@ -94,11 +94,8 @@ static int bucket_join(struct draft *d, struct io_dir *spill, const char *final,
 int job_bucket_begin(struct draft *d, const char *final, unsigned mode)
 {
 	struct io_dir *spill;
-	int r = draft_upload_prepare(d);
+	int r = draft_upload_spill(d, &spill);
 
-	if (r < 0)
-		return r;
-	r = draft_upload_spill(d, &spill);
 	if (r < 0)
 		return r;
 	r = bucket_join(d, spill, final, mode);

@@ -39,16 +39,6 @@ static int rank_store_name(struct draft *d, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot write to '%s'", d->name);
 }
 
-static int refuse_tree(struct draft *d)
-{
-	int r = draft_find_tree(d);
-
-	return r <= 0 ? r :
-			fail(-EINVAL,
-			     "it is a copy of a step that is one tree, which the ranks of a job do "
-			     "not write: put the tree into a directory of the draft");
-}
-
 /* Another rank than the primary may have no file of it. */
 static bool rank_has_part(const struct draft *d)
 {
@@ -73,10 +63,9 @@ static void leave_job(struct draft *d, bool aborted)
 
 const struct commit_driver job_directory_driver = {
 	.begin = job_directory_begin,
-	.scope = &plan_of_rank,
+	.plans_part = true,
 	.slices = job_slices,
 	.store_name = rank_store_name,
-	.is_tree = refuse_tree,
 	.set_final = draft_set_final,
 	.has_part = rank_has_part,
 	.moves_chunks = rank_moves_chunks,
@@ -93,12 +82,11 @@ const struct commit_driver job_directory_driver = {
 const struct commit_driver job_bucket_driver = {
 	.check_new = draft_check_new,
 	.begin = job_bucket_begin,
-	.scope = &plan_of_rank,
+	.plans_part = true,
 	.place = &job_bucket_place,
 	.slices = job_slices,
 	.store_name = rank_store_name,
 	.watch = job_bucket_watch,
-	.is_tree = refuse_tree,
 	.set_final = draft_keep_final,
 	.has_part = rank_has_part,
 	.moves_chunks = draft_moves_all,

@@ -94,10 +94,9 @@ void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3)
 
 void copy_hint_format_of_source(struct draft_node *n, bool ocdbt, bool zarr3)
 {
-	const struct plan_scope *scope = n->draft->env->driver->scope;
-
-	if (scope->take_format)
-		scope->take_format(n, ocdbt, zarr3);
+	/* Options say the format to all ranks of a job. */
+	if (!n->draft->env->driver->plans_part)
+		copy_hint_format(n, ocdbt, zarr3);
 }
 
 static void take_format(struct draft_node *item, const struct tree *t)
@@ -337,6 +336,7 @@ int copy_hint_custom(struct draft_node *root, struct buf *ret)
 int plan_hint_handler(struct plan *p)
 {
 	const struct draft *d = p->item->draft;
+	const struct tree_node *top = p->tree ? p->tree->root : NULL;
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct span hint = { 0 };
 	int r = hints_hint_step(d->root, p->strict, &m);
@@ -354,7 +354,8 @@ int plan_hint_handler(struct plan *p)
 	if (hint.p && !(p->copied_handler = span_dup_str(hint)))
 		return fail(-ENOMEM, "cannot describe item '%s'", p->name);
 	p->is_array = !d->is_item && hint.p && span_eq(hint, span_str(ARRAY_HANDLER)) &&
-		      p->scope->is_array && p->scope->is_array(p);
+		      !p->partial && top && p->n_leaves == 1 && top->n_children == 1 &&
+		      top->children[0]->kind == TREE_LEAF;
 	return 0;
 }
 
@@ -449,7 +450,9 @@ int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 	/* The other is a JSON item, not a part of a tree with such keys. */
 	for (size_t i = 0; i < child.n && key && r >= 0; i++)
 		if (child.node[i]->is_dir && child.node[i] != key)
-			r = plan_is_marked(child.node[i]) ? 1 : plan_looks_opaque(child.node[i]);
+			r = draft_kind(child.node[i]) == KIND_OPAQUE ?
+				    1 :
+				    plan_looks_opaque(child.node[i]);
 	if (r <= 0)
 		return r;
 	for (size_t i = 0; i < child.n; i++)

@@ -96,8 +96,6 @@ int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span st
 
 /* ---- what is stored as it is (draft_stored.c) ---- */
 
-/* Whether user.pytree.kind of a file or directory is "opaque". */
-bool plan_is_marked(struct draft_node *n);
 /*
  * Whether an item without user.pytree.kind is a copy of one that is not a tree: 1 or 0. -EINVAL: a
  * part of it is; the message has the commands that say what it is to be.

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * draft_leaf.c - turns one file of a draft into a leaf.
- */
+/* draft_leaf.c - turns one file of a draft into a leaf. */
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 #include "core/base/lock.h"
@@ -226,7 +224,7 @@ static int refuse_empty_axis(struct plan *p, const struct plan_leaf *l, struct s
  * Let a jax array that several devices wrote keep the shape of what each of them wrote, if that is
  * possible with its shape and its chunks.
  */
-int plan_take_write_shape(struct plan *p, struct plan_leaf *l)
+static int plan_take_write_shape(struct plan *p, struct plan_leaf *l)
 {
 	const struct draft_file *f;
 	const uint64_t *chunk;
@@ -275,9 +273,7 @@ int plan_record(struct plan *p, struct plan_leaf *l)
 	if (!record.is_sharded || !d->has_shape || !p->opts.array_metadata)
 		return 0;
 	/* The primary of a job has set it for the arrays of ranks. */
-	r = l->write || !l->source || !p->scope->take_write_shape ?
-		    0 :
-		    p->scope->take_write_shape(p, l);
+	r = l->write || !l->source || p->partial ? 0 : plan_take_write_shape(p, l);
 	if (r < 0)
 		return r;
 	l->node->has_write_shape = true;

@@ -11,7 +11,7 @@
 #include "handlers/plan/draft_plan.h"
 
 /* Parts that do not overlap and have as many elements as the whole array tile it. */
-int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
+static int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
 {
 	auto_free struct box *box = calloc(n, sizeof(*box));
 	auto_free char *what = span_dup_str(p[0].stem);
@@ -61,8 +61,9 @@ static int parts_look(struct plan *p, const struct tree_node *parent, struct dra
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = draft_part_of(span_str(parts[i]->name), &part[i]);
-	if (r >= 0 && p->strict && p->scope->check_tiling)
-		r = p->scope->check_tiling(parts, part, n);
+	/* Other ranks may have the other parts. */
+	if (r >= 0 && p->strict && !p->partial)
+		r = plan_check_tiling(parts, part, n);
 	for (size_t i = 0; i < n && r >= 0 && p->strict; i++)
 		r = parts_check_part(parts[i], &part[i], parts[0], dtype);
 	return r < 0 || !parent ? r : plan_key(p, parent, parts[0], part[0].stem, false, key);

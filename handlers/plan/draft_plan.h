@@ -45,35 +45,18 @@ enum plan_item {
 
 struct plan;
 
-/*
- * The decisions of a plan. That of a whole item takes all of them. That of the part that a rank of
- * a job has leaves those to the primary that need the parts of all ranks.
- */
-struct plan_scope {
-	/* Check that the parts of an array tile it. NULL: other ranks may have the others. */
-	int (*check_tiling)(struct draft_node **parts, const struct draft_part *p, size_t n);
-	/* Finish the tree. NULL: it is incomplete. */
-	int (*finish)(struct plan *p);
-	/* Whether a dict may have a type of its own: a namedtuple, or one with its own order. */
-	bool (*may_have_type)(const struct tree_node *node);
-	/* Give it that type. Returns NULL, or the reason why it remains a dict. */
-	const char *(*set_type)(struct plan *p, struct tree_node *node, const struct tree_type *t);
-	/* Let an array keep the shape of what each device wrote. NULL: the primary chooses it. */
-	int (*take_write_shape)(struct plan *p, struct plan_leaf *l);
-	/* Let the item take the format that it was copied from. NULL: options say it to all. */
-	void (*take_format)(struct draft_node *n, bool ocdbt, bool zarr3);
-	/* Whether the tree has the form of an item that is one array. NULL: no. */
-	bool (*is_array)(const struct plan *p);
-};
-extern const struct plan_scope plan_of_whole, plan_of_rank;
-
 struct plan {
 	struct draft_node *item; /* a reference */
 	char *name;              /* name of the item */
 	enum plan_item kind;
 	bool strict;
 	struct draft_node *refused; /* the name at the top that is not a leaf; or NULL */
-	const struct plan_scope *scope;
+	/*
+	 * It has the part of a rank of a job. What needs the parts of all ranks is left to the
+	 * primary: whether parts tile an array, the types of dicts, the shapes that devices wrote,
+	 * the format, and the end of the tree.
+	 */
+	bool partial;
 	struct save_opts opts; /* options of the item */
 	struct plugin *plugin; /* for PLAN_PLUGIN_ITEM */
 	struct tree *tree;     /* for PLAN_TREE */
@@ -110,9 +93,7 @@ DEFINE_AUTO(plan, struct plan, plan_free);
  * need not be one; -EINVAL. (draft_leaf.c)
  */
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n);
-/*
- * Add the tree of a safetensors file: 1, 0 or -EINVAL as plan_file(). (draft_tensors.c)
- */
+/* Add the tree of a safetensors file: 1, 0 or -EINVAL as plan_file(). (draft_tensors.c) */
 int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n);
 /* The name of a file without its extension. */
 struct span plan_stem(const struct draft_node *n);
@@ -155,12 +136,6 @@ const char *plan_node_type(struct plan *p, struct tree_node *node, const struct 
 			   bool rich_off);
 /* Whether rich_types was explicitly switched off for the item. */
 bool plan_rich_off(const struct plan *p);
-
-/* ---- for plan_of_whole and plan_of_rank ---- */
-
-int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n);
-const char *plan_set_type(struct plan *p, struct tree_node *node, const struct tree_type *t);
-int plan_take_write_shape(struct plan *p, struct plan_leaf *l);
 
 /* ---- for the commit ---- */
 

@@ -64,14 +64,6 @@ const char *plan_node_type(struct plan *p, struct tree_node *node, const struct 
 	return NULL;
 }
 
-const char *plan_set_type(struct plan *p, struct tree_node *node, const struct tree_type *t)
-{
-	if (t->clazz.n)
-		return plan_node_type(p, node, t, plan_rich_off(p));
-	node->type = t;
-	return NULL;
-}
-
 /*
  * Get the type, or the order of a dict, from the xattr or else from the copied tree: 1; 0: there is
  * none.
@@ -102,27 +94,27 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 {
 	const char *why;
 	const struct tree_type *t = NULL;
-	struct span word;
-	bool marked, is_dict, other;
+	enum draft_kind kind = draft_kind(dir);
 	int r = 0;
 
-	pthread_mutex_lock(&dir->draft->lock);
-	word = draft_xattr_word(dir, "kind");
-	marked = span_eq(word, span_str("namedtuple"));
-	is_dict = span_eq(word, span_str("dict"));
-	other = word.p && !marked && !is_dict;
-	pthread_mutex_unlock(&dir->draft->lock);
-	if (!other && p->scope->may_have_type(node))
-		r = rich_find_type(p, dir, node, is_dict, &t);
+	/* Other ranks may have the names of a dict that is empty here. */
+	if ((kind == KIND_NONE || kind == KIND_DICT || kind == KIND_NAMEDTUPLE) &&
+	    (p->partial || node->n_children))
+		r = rich_find_type(p, dir, node, kind == KIND_DICT, &t);
 	if (r < 0)
 		return r;
-	if (marked && (r == 0 || !t->clazz.n))
+	if (kind == KIND_NAMEDTUPLE && (r == 0 || !t->clazz.n))
 		rich_say(p, dir,
 			 "neither user.pytree.namedtuple nor a copied _METADATA says which one it "
 			 "is");
 	if (r == 0)
 		return 0;
-	why = p->scope->set_type(p, node, t);
+	/* Of a job, the primary compares the names of all ranks with the fields. */
+	if (p->partial || !t->clazz.n) {
+		node->type = t;
+		return 0;
+	}
+	why = plan_node_type(p, node, t, plan_rich_off(p));
 	if (why)
 		rich_say(p, dir, why);
 	return 0;

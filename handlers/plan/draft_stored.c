@@ -120,7 +120,7 @@ static bool is_empty_copy(const struct draft_node *dir, struct draft_node *n, st
 	if (!is_empty(n))
 		return false;
 	pthread_mutex_lock(&d->lock);
-	if (draft_copied(dir)->from && !draft_xattr_word(n, "kind").p)
+	if (draft_copied(dir)->from && draft_kind_locked(n) == KIND_NONE)
 		path = str_fmt("%s/%s", draft_copied(dir)->from, n->name);
 	pthread_mutex_unlock(&d->lock);
 	if (!path || (p && is_of_hint(p, n->name)))
@@ -149,13 +149,6 @@ int plan_looks_opaque(struct draft_node *dir)
 	       !dir->draft->is_item && is_empty_copy(dir->draft->root, dir, NULL);
 }
 
-bool plan_is_marked(struct draft_node *n)
-{
-	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
-
-	return span_eq(draft_xattr_word(n, "kind"), span_str("opaque"));
-}
-
 /*
  * Whether a child of an item that is a tree is stored as it is: 1 or 0. -EINVAL: only a part of a
  * directory was copied from beside a tree.
@@ -163,17 +156,11 @@ bool plan_is_marked(struct draft_node *n)
 static int is_other(struct draft_node *n)
 {
 	auto_signs s = { .beside = true };
-	bool marked, said;
-	struct span word;
+	enum draft_kind kind = draft_kind(n);
 	int r;
 
-	pthread_mutex_lock(&n->draft->lock);
-	word = draft_xattr_word(n, "kind");
-	said = word.p;
-	marked = span_eq(word, span_str("opaque"));
-	pthread_mutex_unlock(&n->draft->lock);
-	if (said)
-		return marked;
+	if (kind != KIND_NONE)
+		return kind == KIND_OPAQUE;
 	r = n->is_dir ? stored_look(n, "", &s) : stored_is_copied(n, true);
 	if (r < 0)
 		return r;

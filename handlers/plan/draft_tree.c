@@ -189,18 +189,11 @@ static enum tree_kind plan_kind_of(struct plan *p, struct draft_node *n,
 				   const struct tree_node *node, struct draft_node *const *child,
 				   size_t n_children)
 {
-	bool is_list, is_tuple, said;
-	struct span word;
+	enum draft_kind kind = draft_kind(n);
 
-	pthread_mutex_lock(&n->draft->lock);
-	word = draft_xattr_word(n, "kind");
-	said = word.p;
-	is_list = span_eq(word, span_str("list"));
-	is_tuple = span_eq(word, span_str("tuple"));
-	pthread_mutex_unlock(&n->draft->lock);
-	if (!said && plan_is_sequence(child, n_children))
+	if (kind == KIND_NONE && plan_is_sequence(child, n_children))
 		return plan_hint_kind(p, node);
-	return is_list ? TREE_LIST : is_tuple ? TREE_TUPLE : TREE_DICT;
+	return kind == KIND_LIST ? TREE_LIST : kind == KIND_TUPLE ? TREE_TUPLE : TREE_DICT;
 }
 
 static int plan_enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
@@ -256,7 +249,7 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 			r = plan_parts(p, node, child + i, parts);
 			i += parts;
 		} else {
-			if (p->strict && plan_is_marked(c))
+			if (p->strict && draft_kind(c) == KIND_OPAQUE)
 				r = fail(-EINVAL,
 					 "it is marked as what is not a leaf, and only the top of "
 					 "an item has such files");
@@ -380,7 +373,7 @@ static int plan_make_tree(struct plan *p)
 		return r;
 	p->build.tree = p->tree;
 	/* The only key of a dict may be the empty one. */
-	if (p->item->is_dir && !draft_xattr_word(p->item, "kind").p &&
+	if (p->item->is_dir && draft_kind(p->item) == KIND_NONE &&
 	    (!p->hint || p->hint->root->kind == TREE_LEAF))
 		r = bare_leaf(p);
 	if (r == 0)
@@ -395,7 +388,7 @@ static int plan_make_tree(struct plan *p)
 	if (p->hint && p->hint->rich && !save_opts_given(&p->opts, "rich_types"))
 		p->opts.rich_types = true;
 	r = plan_custom_metadata(p);
-	return r < 0 || !p->scope->finish ? r : p->scope->finish(p);
+	return r < 0 || p->partial ? r : plan_finish_tree(p);
 }
 
 /* Set the name of an item; if it is inside another, the name begins with that of the outer one. */
@@ -416,8 +409,9 @@ static int item_kind(struct plan *p)
 {
 	struct draft_node *n = p->item;
 	enum item_binding bound = item_bound(n->name);
-	struct span name = span_str(n->name), word;
+	struct span name = span_str(n->name);
 	enum name_ext ext = name_ext_of(name);
+	enum draft_kind kind;
 	int r;
 
 	if (n == n->draft->root && !n->draft->is_item) {
@@ -431,14 +425,12 @@ static int item_kind(struct plan *p)
 	if (p->plugin) {
 		p->kind = PLAN_PLUGIN_ITEM;
 	} else if (n->is_dir) {
-		pthread_mutex_lock(&n->draft->lock);
-		word = draft_xattr_word(n, "kind");
-		p->kind = span_eq(word, span_str("opaque")) ? PLAN_STORED : PLAN_TREE;
-		pthread_mutex_unlock(&n->draft->lock);
+		kind = draft_kind(n);
+		p->kind = kind == KIND_OPAQUE ? PLAN_STORED : PLAN_TREE;
 		if (bound == ITEM_AS_TREE || bound == ITEM_AS_FILES)
 			p->kind = bound == ITEM_AS_TREE ? PLAN_TREE : PLAN_STORED;
 		else
-			r = p->strict && !word.p ? plan_looks_opaque(n) : 0;
+			r = p->strict && kind == KIND_NONE ? plan_looks_opaque(n) : 0;
 		if (r < 0)
 			return r;
 		if (r)
@@ -483,9 +475,7 @@ static int plan_make(struct plan *p)
 	r = p->kind == PLAN_TREE ? plan_hints_read(p) : 0;
 	if (r < 0)
 		return r;
-	pthread_mutex_lock(&p->item->draft->lock);
-	r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
-	pthread_mutex_unlock(&p->item->draft->lock);
+	r = draft_options(plan_owner(p), span_of(NULL, 0), &p->opts);
 	if (r < 0)
 		return r;
 	r = p->kind == PLAN_TREE ? plan_make_tree(p) : 0;
@@ -503,7 +493,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	p->strict = strict;
 	if (strict)
 		trace(TRACE_STEP, "item '%s' is planned", item->name);
-	p->scope = strict ? item->draft->env->driver->scope : &plan_of_whole;
+	p->partial = strict && item->draft->env->driver->plans_part;
 	r = plan_make(p);
 	if (r < 0)
 		return plan_say_how_to_mark(p, r);

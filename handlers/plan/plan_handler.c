@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * plan_handler.c - the handler of Orbax that a step records for an item.
- */
+/* plan_handler.c - the handler of Orbax that a step records for an item. */
 #include "core/base/lock.h"
 #include "core/step/step_meta.h"
 #include "handlers/plan/copy_hints.h"

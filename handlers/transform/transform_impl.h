@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * transform_impl.h - the rules as they were read, for the files transform*.c.
- */
+/* transform_impl.h - the rules as they were read, for the files transform*.c. */
 #ifndef PYTREEFS_TRANSFORM_IMPL_H
 #define PYTREEFS_TRANSFORM_IMPL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mpi_program.h - commands under mpirun.
- */
+/* mpi_program.h - commands under mpirun. */
 #ifndef PYTREEFS_MPI_PROGRAM_H
 #define PYTREEFS_MPI_PROGRAM_H
 
