@@ -293,36 +293,32 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, const char *
  * of calls: it follows the last attempt that was decided or given up. A rank that missed attempts
  * gets their result once; at its next call, or if other ranks already wait, it takes part.
  */
-int collective_enter(struct collective *j, int rank, const struct collective_member *m,
-		     unsigned named, struct collective_entry *ret)
+void collective_enter(struct collective *j, int rank, const struct collective_member *m,
+		      unsigned named, struct collective_entry *ret)
 {
 	const struct err_note gave_up = { .code = -ETIMEDOUT,
 					  .text = "the other ranks gave up waiting for this rank" };
-	struct record *rec;
+	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
+	struct record *rec = find_record(j, m->epoch);
 	unsigned current;
 
-	*ret = (struct collective_entry){ .attempt = m->attempt + 1 };
-	pthread_mutex_lock(&j->lock);
-	rec = find_record(j, m->epoch);
-	if (rec)
-		rec->named = MAX(rec->named, named);
-	current = rec ? MAX(rec->named, rec->decided + 1) : 0;
+	*ret = (struct collective_entry){ .attempt = m->attempt + 1, .decided = true };
 	if (!rec) {
 		ret->result = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
-		ret->decided = true;
-	} else if (rec->ended) {
+		return;
+	}
+	rec->named = MAX(rec->named, named);
+	current = MAX(rec->named, rec->decided + 1);
+	if (rec->ended) {
 		ret->result = rec->result;
-		ret->decided = true;
 	} else if (current > m->attempt + 1 && !m->notified && rec->entered != current) {
 		ret->result = m->attempt < rec->decided ? rec->result : gave_up;
 		ret->undecided = m->attempt < rec->decided && rec->undecided;
-		ret->decided = true;
 		ret->attempt = current - 1;
 	} else {
 		ret->attempt = rec->entered = current;
+		ret->decided = false;
 	}
-	pthread_mutex_unlock(&j->lock);
-	return 0;
 }
 
 /*
@@ -336,12 +332,13 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 	unsigned named = wire_u32le(&w);
 	struct collective_entry e;
 	auto_buf answer = { 0 };
-	int r;
+	int r = -EINVAL;
 
 	m.notified = wire_u32le(&w);
-	r = wire_ok(&w) ? collective_enter(j, msg->from, &m, named, &e) :
-			  fail(-EINVAL, "a request is truncated");
-	if (r >= 0) {
+	if (!wire_ok(&w)) {
+		fail(r, "a request is truncated");
+	} else {
+		collective_enter(j, msg->from, &m, named, &e);
 		r = wire_put_u32le(&answer, e.attempt);
 		r |= wire_put_u32le(&answer, e.decided + e.undecided);
 		r |= wire_put_u32le(&answer, (uint32_t)-e.result.code);

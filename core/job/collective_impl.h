@@ -37,7 +37,7 @@ struct collective_entry {
  * Primary: determine the attempt that a rank takes part in which has called now, and whose draft
  * has the name for attempt `named`.
  */
-int collective_enter(struct collective *j, int rank, const struct collective_member *m,
-		     unsigned named, struct collective_entry *ret);
+void collective_enter(struct collective *j, int rank, const struct collective_member *m,
+		      unsigned named, struct collective_entry *ret);
 
 #endif

@@ -130,9 +130,12 @@ int collective_begin(struct collective *j, struct collective_member *m, unsigned
 		     int64_t deadline)
 {
 	struct collective_entry e = { 0 };
-	int r = collective_is_primary(j) ? collective_enter(j, j->primary, m, named, &e) :
-					   ask_for_attempt(j, m, named, deadline, &e);
+	int r = 0;
 
+	if (collective_is_primary(j))
+		collective_enter(j, j->primary, m, named, &e);
+	else
+		r = ask_for_attempt(j, m, named, deadline, &e);
 	if (r < 0) {
 		/*
 		 * The number that the attempt would have had, which the other ranks may also have

@@ -81,10 +81,6 @@ int peers_send(struct peers *p, int to, const struct peers_head *head, struct sp
 
 	if (to < 0 || to >= p->size)
 		return fail(-EINVAL, "rank %d does not exist in a job of %d", to, p->size);
-	pthread_mutex_lock(&p->lock);
-	p->n_sent++;
-	p->bytes_sent += body.n;
-	pthread_mutex_unlock(&p->lock);
 	if (to != p->rank)
 		return p->ops->send(p, to, head, body);
 	if (buf_add_span(&copy, body) < 0)
@@ -107,8 +103,6 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 
 	pthread_mutex_lock(&p->lock);
 	p->last_message[from] = clock_ns();
-	p->n_received++;
-	p->bytes_received += body->n;
 	if (m) {
 		*m = (struct peers_msg){ .from = from, .head = *head, .body = *body };
 		*body = (struct buf){ 0 };

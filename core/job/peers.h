@@ -86,9 +86,8 @@ struct peers {
 	void *serve_arg;
 	pthread_t *thread;
 	unsigned n_threads;
-	bool stopping, lost;
+	bool stopping;
 	bool interrupted; /* threads no longer wait for answers */
-	uint64_t n_sent, n_received, bytes_sent, bytes_received;
 };
 
 /* ---- for implementations ---- */

@@ -75,7 +75,7 @@ static int draft_new(struct draft_env *env, struct span name, struct span final,
 	d->name = span_dup_str(name);
 	if (!d->name || !to)
 		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
-	r = draft_node_new(d, NULL, name, true, &d->root);
+	r = draft_node_new(d, name, true, &d->root);
 	if (r < 0)
 		return r;
 	r = env->driver->begin(d, to, io_dir_mode(env->options->mode));

@@ -232,8 +232,7 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 		 struct span to_name, bool no_replace);
 /* Free the tree of a draft that nobody uses any more. */
 void draft_nodes_free(struct draft_node *n);
-int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
-		   struct draft_node **ret);
+int draft_node_new(struct draft *d, struct span name, bool is_dir, struct draft_node **ret);
 /* The record of copies to a node, which may be empty. The caller holds the lock. */
 const struct copied *draft_copied(const struct draft_node *n);
 /* The same to be filled; NULL: there is no memory for it, which loses no more than a hint. */

@@ -38,8 +38,7 @@ static void names_free(struct draft_node *n)
 	}
 }
 
-int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
-		   struct draft_node **ret)
+int draft_node_new(struct draft *d, struct span name, bool is_dir, struct draft_node **ret)
 {
 	struct draft_node *n = calloc(1, sizeof(*n));
 	struct draft_name *first = n ? name_new(name) : NULL;
@@ -51,7 +50,6 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 	}
 	set_name(n, first);
 	n->draft = d;
-	n->parent = parent;
 	n->is_dir = is_dir;
 	n->refs = 1;
 	d->next_ino++;
@@ -307,7 +305,7 @@ static int draft_node_make(struct draft_node *dir, struct span name, bool is_dir
 	r = draft_node_reserve(dir);
 	if (r < 0)
 		return r;
-	r = draft_node_new(dir->draft, NULL, name, is_dir, ret);
+	r = draft_node_new(dir->draft, name, is_dir, ret);
 	if (r < 0)
 		return r;
 	attach(dir, *ret);

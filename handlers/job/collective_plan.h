@@ -23,7 +23,7 @@ struct contributor {
 
 struct collective_leaf {
 	struct tree_node *node;
-	struct contributor *contributors, **contributors_end;
+	struct contributor *contributors;
 	bool exported; /* its parts do not fit one grid, so it is encoded again from all of them */
 	struct array_layout layout; /* for an array: the layout of the whole */
 	uint64_t write[LIMIT_RANK]; /* shape of what one rank wrote */
