@@ -33,52 +33,61 @@ bool codec_is_known(struct span name)
 
 /* ---- metadata ---- */
 
-int codec_conf_only(const struct json *conf, const char *codec, const char *const *names)
+struct codec_conf codec_conf_open(const struct json *members, const char *codec,
+				  const char *const *names)
 {
-	for (size_t i = 0; conf && i < conf->n; i++) {
+	struct codec_conf conf = { members, codec, 0 };
+
+	for (size_t i = 0; members && i < members->n && !conf.failed; i++) {
 		const char *const *name = names;
 
-		while (*name && !span_eq(conf->items[i].name, span_str(*name)))
+		while (*name && !span_eq(members->items[i].name, span_str(*name)))
 			name++;
 		if (!*name)
-			return fail(-EUCLEAN, "codec '%s': unknown member '%.*s'", codec,
-				    SPAN_ARG(conf->items[i].name));
+			conf.failed = fail(-EUCLEAN, "codec '%s': unknown member '%.*s'", codec,
+					   SPAN_ARG(members->items[i].name));
 	}
-	return 0;
+	return conf;
 }
 
-int codec_conf_int(const struct json *conf, const char *codec, const char *name, int64_t min,
-		   int64_t max, bool required, int64_t *ret)
+/* The member; NULL when it is absent, or something has failed before. */
+static const struct json *conf_member(struct codec_conf *conf, const char *name, bool required)
 {
-	const struct json *j = json_member(conf, name);
-	int64_t v;
+	const struct json *j = conf->failed ? NULL : json_member(conf->members, name);
+
+	if (!j && required && !conf->failed)
+		conf->failed =
+			fail(-EUCLEAN, "codec '%s': member '%s' is missing", conf->codec, name);
+	return j;
+}
+
+int64_t codec_conf_int(struct codec_conf *conf, const char *name, int64_t min, int64_t max,
+		       bool required, int64_t otherwise)
+{
+	const struct json *j = conf_member(conf, name, required);
+	int64_t v = otherwise;
 
 	if (!j)
-		return required ?
-			       fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) :
-			       0;
+		return otherwise;
 	if (!json_as_int(j, &v))
-		return fail(-EUCLEAN, "codec '%s': member '%s' is not an integer", codec, name);
-	if (v < min || v > max)
-		return fail(-EUCLEAN, "codec '%s': member '%s' is %lld, not from %lld to %lld",
-			    codec, name, (long long)v, (long long)min, (long long)max);
-	*ret = v;
-	return 1;
+		conf->failed = fail(-EUCLEAN, "codec '%s': member '%s' is not an integer",
+				    conf->codec, name);
+	else if (v < min || v > max)
+		conf->failed =
+			fail(-EUCLEAN, "codec '%s': member '%s' is %lld, not from %lld to %lld",
+			     conf->codec, name, (long long)v, (long long)min, (long long)max);
+	return v;
 }
 
-int codec_conf_str(const struct json *conf, const char *codec, const char *name, bool required,
-		   struct span *ret)
+struct span codec_conf_str(struct codec_conf *conf, const char *name, bool required,
+			   struct span otherwise)
 {
-	const struct json *j = json_member(conf, name);
+	const struct json *j = conf_member(conf, name, required);
 
-	if (!j)
-		return required ?
-			       fail(-EUCLEAN, "codec '%s': member '%s' is missing", codec, name) :
-			       0;
-	if (j->kind != JSON_STRING)
-		return fail(-EUCLEAN, "codec '%s': member '%s' is not a string", codec, name);
-	*ret = j->s;
-	return 1;
+	if (j && j->kind != JSON_STRING)
+		conf->failed = fail(-EUCLEAN, "codec '%s': member '%s' is not a string",
+				    conf->codec, name);
+	return j && j->kind == JSON_STRING ? j->s : otherwise;
 }
 
 int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item_bytes,
@@ -104,7 +113,7 @@ int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item
 		r = json_get_object(spec, "configuration", "codec", &conf);
 		if (r < 0)
 			return r;
-		r = codec_conf_only(spec, ops->name, v3_names);
+		r = codec_conf_open(spec, ops->name, v3_names).failed;
 		if (r < 0)
 			return r;
 	}

@@ -37,43 +37,36 @@ struct blosc_codec {
 
 static const char *const shuffles[] = { "noshuffle", "shuffle", "bitshuffle" };
 
-static int parse_cname(const struct json *conf, bool required, struct blosc_codec *b)
+static void parse_cname(struct codec_conf *conf, bool required, struct blosc_codec *b)
 {
 	static const char *const known[] = { "blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd" };
-	struct span s = span_str("lz4");
-	int r = codec_conf_str(conf, "blosc", "cname", required, &s);
+	struct span s = codec_conf_str(conf, "cname", required, span_str("lz4"));
 
-	if (r < 0)
-		return r;
 	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
 		if (!span_eq(s, span_str(known[i])))
 			continue;
 		memcpy(b->cname, known[i], strlen(known[i]) + 1);
-		return 0;
+		return;
 	}
-	return fail(-EUCLEAN, "codec 'blosc': unknown cname '%.*s'", SPAN_ARG(s));
+	if (!conf->failed)
+		conf->failed = fail(-EUCLEAN, "codec 'blosc': unknown cname '%.*s'", SPAN_ARG(s));
 }
 
-static int blosc_parse_v2(const struct json *conf, size_t item_bytes, struct blosc_codec *b)
+static int blosc_parse_v2(const struct json *members, size_t item_bytes, struct blosc_codec *b)
 {
 	static const char *const names[] = {
 		"id", "cname", "clevel", "shuffle", "blocksize", NULL,
 	};
-	const struct json *blocksize = json_member(conf, "blocksize");
-	int64_t level = V2_LEVEL, shuffle = V2_SHUFFLE, v;
-	int r = codec_conf_only(conf, "blosc", names);
+	struct codec_conf conf = codec_conf_open(members, "blosc", names);
+	const struct json *blocksize = json_member(members, "blocksize");
+	int64_t v;
 
-	if (r < 0)
-		return r;
-	r = parse_cname(conf, false, b);
-	if (r < 0)
-		return r;
-	r = codec_conf_int(conf, "blosc", "clevel", 0, 9, false, &level);
-	if (r < 0)
-		return r;
-	r = codec_conf_int(conf, "blosc", "shuffle", -1, 2, false, &shuffle);
-	if (r < 0)
-		return r;
+	parse_cname(&conf, false, b);
+	b->level = (int)codec_conf_int(&conf, "clevel", 0, 9, false, V2_LEVEL);
+	b->shuffle = (int)codec_conf_int(&conf, "shuffle", -1, 2, false, V2_SHUFFLE);
+	b->typesize = item_bytes;
+	if (conf.failed)
+		return conf.failed;
 	/* TensorStore accepts any 64-bit number here. */
 	if (json_is(blocksize, JSON_UINT))
 		b->blocksize = blocksize->u;
@@ -81,48 +74,32 @@ static int blosc_parse_v2(const struct json *conf, size_t item_bytes, struct blo
 		b->blocksize = (uint64_t)v;
 	else if (blocksize)
 		return fail(-EUCLEAN, "codec 'blosc': member 'blocksize' is not a size");
-	b->level = (int)level;
-	b->shuffle = (int)shuffle;
-	b->typesize = item_bytes;
 	return 0;
 }
 
-static int blosc_parse_v3(const struct json *conf, struct blosc_codec *b)
+static int blosc_parse_v3(const struct json *members, struct blosc_codec *b)
 {
 	static const char *const names[] = {
 		"cname", "clevel", "shuffle", "typesize", "blocksize", NULL,
 	};
-	int64_t level, blocksize, typesize = 1;
+	struct codec_conf conf = codec_conf_open(members, "blosc", names);
 	struct span word;
-	int r = codec_conf_only(conf, "blosc", names);
 
-	if (r < 0)
-		return r;
-	r = parse_cname(conf, true, b);
-	if (r < 0)
-		return r;
-	r = codec_conf_int(conf, "blosc", "clevel", 0, 9, true, &level);
-	if (r < 0)
-		return r;
-	r = codec_conf_str(conf, "blosc", "shuffle", true, &word);
-	if (r < 0)
-		return r;
+	parse_cname(&conf, true, b);
+	b->level = (int)codec_conf_int(&conf, "clevel", 0, 9, true, 0);
+	word = codec_conf_str(&conf, "shuffle", true, span_str(""));
+	if (conf.failed)
+		return conf.failed;
 	for (b->shuffle = 0; b->shuffle < (int)ARRAY_LEN(shuffles); b->shuffle++)
 		if (span_eq(word, span_str(shuffles[b->shuffle])))
 			break;
 	if (b->shuffle == ARRAY_LEN(shuffles))
 		return fail(-EUCLEAN, "codec 'blosc': unknown shuffle '%.*s'", SPAN_ARG(word));
-	r = codec_conf_int(conf, "blosc", "typesize", 1, BLOSC_MAX_TYPESIZE, b->shuffle != 0,
-			   &typesize);
-	if (r < 0)
-		return r;
-	r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true, &blocksize);
-	if (r < 0)
-		return r;
-	b->level = (int)level;
-	b->typesize = (size_t)typesize;
-	b->blocksize = (uint64_t)blocksize;
-	return 0;
+	b->typesize = (size_t)codec_conf_int(&conf, "typesize", 1, BLOSC_MAX_TYPESIZE,
+					     b->shuffle != 0, 1);
+	b->blocksize =
+		(uint64_t)codec_conf_int(&conf, "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true, 0);
+	return conf.failed;
 }
 
 static int blosc_parse(const struct codec_ops *ops, const struct json *conf,

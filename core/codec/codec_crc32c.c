@@ -13,7 +13,7 @@ static int crc_parse(const struct codec_ops *ops, const struct json *conf,
 {
 	static const char *const names[] = { NULL };
 	static const struct codec crc = { &codec_crc32c };
-	int r = codec_conf_only(conf, ops->name, names);
+	int r = codec_conf_open(conf, ops->name, names).failed;
 
 	if (r < 0)
 		return r;

@@ -183,16 +183,23 @@ static inline uint64_t codec_size_after(const struct codec *c, uint64_t n)
 
 /* ---- members of a configuration ---- */
 
-/* -EUCLEAN when conf has a member that is not in names (NULL-terminated). conf may be NULL. */
-int codec_conf_only(const struct json *conf, const char *codec, const char *const *names);
+/* The first error is kept, so a configuration is checked once, after its last member. */
+struct codec_conf {
+	const struct json *members; /* NULL: none */
+	const char *codec;          /* its name, for messages */
+	int failed;                 /* -EUCLEAN, with a note */
+};
+/* A member that is not in names (NULL-terminated) is an error. */
+struct codec_conf codec_conf_open(const struct json *members, const char *codec,
+				  const char *const *names);
 /*
- * Get an integer from min to max. Returns 1 when present, 0 when absent, -EUCLEAN when wrong, or
- * absent but required.
+ * Get an integer from min to max, or a string; `otherwise` when it is absent and not required, or
+ * wrong.
  */
-int codec_conf_int(const struct json *conf, const char *codec, const char *name, int64_t min,
-		   int64_t max, bool required, int64_t *ret);
-int codec_conf_str(const struct json *conf, const char *codec, const char *name, bool required,
-		   struct span *ret);
+int64_t codec_conf_int(struct codec_conf *conf, const char *name, int64_t min, int64_t max,
+		       bool required, int64_t otherwise);
+struct span codec_conf_str(struct codec_conf *conf, const char *name, bool required,
+			   struct span otherwise);
 
 /* ---- decoding whole objects through stages; codec_stream.c ---- */
 

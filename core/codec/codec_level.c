@@ -24,16 +24,13 @@ int level_parse(const struct level_library *library, const struct codec_ops *ops
 {
 	static const char *const v2_names[] = { "id", "level", NULL };
 	static const char *const v3_names[] = { "level", NULL };
-	int64_t level = LEVEL_V2;
+	bool is_v3 = dialect == CODEC_V3;
+	struct codec_conf c = codec_conf_open(conf, ops->name, is_v3 ? v3_names : v2_names);
+	int64_t level = codec_conf_int(&c, "level", library->level_min, 9, is_v3, LEVEL_V2);
 	struct level_codec *z;
-	int r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
 
-	if (r < 0)
-		return r;
-	r = codec_conf_int(conf, ops->name, "level", library->level_min, 9, dialect == CODEC_V3,
-			   &level);
-	if (r < 0)
-		return r;
+	if (c.failed)
+		return c.failed;
 	z = arena_calloc(arena, 1, sizeof(*z));
 	if (!z)
 		return fail(-ENOMEM, "cannot make a codec: not enough memory");

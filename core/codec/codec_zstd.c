@@ -229,23 +229,22 @@ static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
 {
 	static const char *const v2_names[] = { "id", "level", NULL };
 	static const char *const v3_names[] = { "level", "checksum", NULL };
-	int64_t level = LEVEL_V2;
-	bool checksum = false;
-	int r;
+	bool is_v3 = dialect == CODEC_V3, checksum = false;
+	struct codec_conf members;
+	int64_t level;
+	int r = 0;
 
 	/* A frame says itself whether it has a checksum. */
 	if (dialect == CODEC_V2 && json_member(conf, "checksum"))
 		return fail(-EUCLEAN, "codec 'zstd': TensorStore refuses the member 'checksum', "
 				      "which numcodecs writes since 0.13; remove it from the "
 				      "compressor in .zarray, the chunks stay as they are");
-	r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
-	if (r < 0)
-		return r;
-	r = codec_conf_int(conf, ops->name, "level", CODEC_ZSTD_LEVEL_MIN, CODEC_ZSTD_LEVEL_MAX,
-			   dialect == CODEC_V3, &level);
-	if (r < 0)
-		return r;
-	if (dialect == CODEC_V3)
+	members = codec_conf_open(conf, ops->name, is_v3 ? v3_names : v2_names);
+	level = codec_conf_int(&members, "level", CODEC_ZSTD_LEVEL_MIN, CODEC_ZSTD_LEVEL_MAX, is_v3,
+			       LEVEL_V2);
+	if (members.failed)
+		return members.failed;
+	if (is_v3)
 		r = json_get_bool(conf, "checksum", "codec 'zstd'", &checksum);
 	return r < 0 ? r : zstd_codec_new(arena, (int)level, checksum, ret);
 }
