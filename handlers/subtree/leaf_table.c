@@ -57,23 +57,11 @@ static const uint64_t *keep_sizes(struct arena *a, const uint64_t *sizes, unsign
 	return p;
 }
 
-static int keep_codecs(struct leaf_table_slice *s, const struct codec_chain *c, struct leaf_info *f)
-{
-	auto_buf text = { 0 };
-	int r = codec_print_chain(c, ", ", &text);
-
-	if (r < 0)
-		return r;
-	if (!s->codecs || !span_eq(span_str(s->codecs), buf_span(&text)))
-		s->codecs = (const char *)arena_dup(&s->arena, buf_span(&text));
-	f->codecs = s->codecs;
-	return f->codecs ? 0 : -ENOMEM;
-}
-
 static int describe_array(struct leaf_table_slice *s, struct item *item, struct zarr *z,
 			  struct leaf_info *f)
 {
 	bool has_nodes = item_has_nodes(item, z->kv);
+	auto_buf codecs = { 0 };
 	uint64_t objects;
 	int r;
 
@@ -83,9 +71,14 @@ static int describe_array(struct leaf_table_slice *s, struct item *item, struct 
 	f->bytes = z->meta.bytes;
 	if (!f->array.shape || !f->chunk)
 		return fail(-ENOMEM, "cannot describe the leaves");
-	r = keep_codecs(s, &z->leaf->codecs, f);
+	r = codec_print_chain(&z->leaf->codecs, ", ", &codecs);
 	if (r < 0)
 		return r;
+	if (!s->codecs || !span_eq(span_str(s->codecs), buf_span(&codecs)))
+		s->codecs = (const char *)arena_dup(&s->arena, buf_span(&codecs));
+	f->codecs = s->codecs;
+	if (!f->codecs)
+		return -ENOMEM;
 	if (s->flags & LEAF_TABLE_STORED)
 		r = zarr_stored(z, &f->stored, &objects);
 	return r >= 0 && s->flags & LEAF_TABLE_SUMS ? zarr_unsummed(z, has_nodes, &f->unsummed) : r;
@@ -97,19 +90,9 @@ static int leaf_table_keep_text(struct leaf_table_slice *s, struct span text, st
 	return f->text.p ? 0 : fail(-ENOMEM, "cannot describe the leaves");
 }
 
-static int keep_scalar(struct leaf_table_slice *s, struct value *v, struct leaf_info *f)
-{
-	auto_format json = { 0 };
-	int r = format_open(NAME_EXT_JSON, v, NULL, &json);
-
-	/* A JSON file ends with a line break, which is not part of the value. */
-	while (r >= 0 && json.head.n && json.head.p[json.head.n - 1] == '\n')
-		json.head.n--;
-	return r < 0 ? r : leaf_table_keep_text(s, buf_span(&json.head), f);
-}
-
 static int describe_value(struct leaf_table_slice *s, struct item *item, struct leaf_info *f)
 {
+	auto_format json = { 0 };
 	auto_value v = { 0 };
 	enum value_kind kind;
 	int r = leaf_open(item, f->leaf, &v);
@@ -129,8 +112,13 @@ static int describe_value(struct leaf_table_slice *s, struct item *item, struct 
 		return r;
 	/* The format takes the value. */
 	kind = v.kind;
-	if (kind == VALUE_ARRAY && f->is_scalar && s->flags & LEAF_TABLE_SCALARS)
-		r = keep_scalar(s, &v, f);
+	if (kind == VALUE_ARRAY && f->is_scalar && s->flags & LEAF_TABLE_SCALARS) {
+		r = format_open(NAME_EXT_JSON, &v, NULL, &json);
+		/* A JSON file ends with a line break, which is not part of the value. */
+		while (r >= 0 && json.head.n && json.head.p[json.head.n - 1] == '\n')
+			json.head.n--;
+		r = r < 0 ? r : leaf_table_keep_text(s, buf_span(&json.head), f);
+	}
 	if (r < 0)
 		return r;
 	f->kind = kind;
@@ -165,28 +153,14 @@ static int describe_slice(void *arg)
 	return r;
 }
 
-static void leaf_table_list(const struct subtree *st, struct leaf_info *ret)
-{
-	struct subtree_place at = { 0 };
-
-	while (subtree_next(st, &at))
-		if (at.node->kind == TREE_LEAF)
-			*ret++ = (struct leaf_info){ .part = at.part, .leaf = at.node };
-}
-
-static size_t leaves_per_task(const struct pool *pool, size_t n)
-{
-	size_t tasks = TASKS_PER_THREAD * (size_t)(pool ? pool_threads(pool) : 1);
-
-	return MAX(MIN(div_up(n, tasks), (size_t)SLICE_MAX), (size_t)1);
-}
-
 int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtree_place *place,
 		    size_t n, struct leaf_table *ret)
 {
 	bool is_all = n == LEAF_TABLE_ALL;
 	auto_leaf_table s = { .subtree = st, .n = is_all ? 0 : n };
+	struct subtree_place at = { 0 };
 	struct pool *pool = NULL;
+	struct leaf_info *all;
 	size_t per_task;
 	int r;
 
@@ -201,11 +175,14 @@ int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtr
 	s.leaf = arena_calloc(&s.arena, s.n + 1, sizeof(*s.leaf));
 	if (!s.leaf)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
-	if (is_all)
-		leaf_table_list(st, s.leaf);
+	all = s.leaf;
+	while (is_all && subtree_next(st, &at))
+		if (at.node->kind == TREE_LEAF)
+			*all++ = (struct leaf_info){ .part = at.part, .leaf = at.node };
 	for (size_t i = 0; !is_all && i < n; i++)
 		s.leaf[i] = (struct leaf_info){ .part = place[i].part, .leaf = place[i].node };
-	per_task = leaves_per_task(pool, s.n);
+	per_task = div_up(s.n, TASKS_PER_THREAD * (size_t)(pool ? pool_threads(pool) : 1));
+	per_task = MAX(MIN(per_task, (size_t)SLICE_MAX), (size_t)1);
 	s.n_slices = div_up(s.n, per_task);
 	s.slice = arena_calloc(&s.arena, s.n_slices + 1, sizeof(*s.slice));
 	if (!s.slice)

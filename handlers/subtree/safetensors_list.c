@@ -21,29 +21,26 @@ void safetensors_list_release(struct safetensors_list *l)
 	arena_release(&l->arena);
 }
 
-static int safetensors_list_set_type(const struct safetensors_list *l, const struct leaf_info *info,
-				     struct st_tensor *t)
-{
-	uint64_t elements = info->bytes / dtype_info(info->array.dtype)->size;
-	int r;
-
-	t->array = info->array;
-	r = tree_manifest_cast(info->part->item, info->leaf, info->is_scalar, &l->casts,
-			       &t->array.dtype);
-	if (r < 0 || mul_fits(elements, dtype_info(t->array.dtype)->size, &t->bytes))
-		return r;
-	return fail(-EFBIG, "the tensor has more than 2^64 bytes");
-}
-
 int safetensors_list_add(struct safetensors_list *l, const struct leaf_info *info, struct span path,
 			 size_t id)
 {
 	struct st_tensor t = { .path = path, .id = (uint32_t)id };
 	auto_buf name = { .metered = l->arena.metered };
-	int r = info->kind == VALUE_ARRAY ? safetensors_list_set_type(l, info, &t) : 0;
+	uint64_t elements;
+	int r;
 
-	if (r < 0 || (info->kind != VALUE_ARRAY && info->kind != VALUE_TEXT))
-		return r;
+	if (info->kind != VALUE_ARRAY && info->kind != VALUE_TEXT)
+		return 0;
+	if (info->kind == VALUE_ARRAY) {
+		elements = info->bytes / dtype_info(info->array.dtype)->size;
+		t.array = info->array;
+		r = tree_manifest_cast(info->part->item, info->leaf, info->is_scalar, &l->casts,
+				       &t.array.dtype);
+		if (r < 0)
+			return r;
+		if (!mul_fits(elements, dtype_info(t.array.dtype)->size, &t.bytes))
+			return fail(-EFBIG, "the tensor has more than 2^64 bytes");
+	}
 	r = subtree_key(info->part, info->leaf, l->separator, &name);
 	if (r < 0)
 		return r;

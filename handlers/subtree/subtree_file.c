@@ -84,61 +84,22 @@ static int add_leaf(struct safetensors_list *l, const struct leaf_info *f, size_
 	return fail(f->error ? f->error : -EOPNOTSUPP, "'%s': %s", buf_str(&path), f->why);
 }
 
-static int broken_part(const struct subtree *st)
-{
-	for (size_t i = 0; i < st->n; i++)
-		if (st->part[i].kind == PART_BROKEN)
-			return err_restore(st->part[i].note);
-	return 0;
-}
-
-static int make_extents(const struct safetensors_list *l, const struct leaf_table *s,
-			struct subtree_file *f)
-{
-	f->extent = arena_calloc(&f->arena, l->n + 1, sizeof(*f->extent));
-	if (!f->extent)
-		return fail(-ENOMEM, "cannot lay out %zu tensors", l->n);
-	f->n = l->n;
-	f->size = f->head.n;
-	for (size_t i = 0; i < l->n; i++) {
-		const struct st_tensor *t = &l->tensor[i];
-		const struct leaf_info *info = &s->leaf[t->id];
-
-		f->extent[i] = (struct extent){ t->off, t->bytes, info->leaf,
-						(uint32_t)(info->part - s->subtree->part),
-						t->array.dtype };
-		f->size = t->off + t->bytes;
-	}
-	return 0;
-}
-
-/* Log the losses, for users who copy the file elsewhere. */
-static int say_what_is_lost(const struct subtree *st, const struct subtree_want *want)
-{
-	auto_buf lost = { .metered = true };
-	int r = safetensors_lost_out(st, want->separator, &lost);
-
-	if (r < 0)
-		return r;
-	if (lost.n)
-		log_info("'%s.safetensors' does not hold all of the tree: %.*s", want->name,
-			 SPAN_ARG(buf_span(&lost)));
-	return r;
-}
-
 static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want,
 			    struct subtree_file *f)
 {
+	const struct subtree *st = s->subtree;
 	auto_safetensors_list l = {
-		.st = s->subtree,
+		.st = st,
 		.casts = { (int)want->restore_dtype, want->cast, true },
 		.separator = want->separator,
 		.arena.metered = true,
 	};
-	int r = broken_part(s->subtree);
+	auto_buf lost = { .metered = true };
+	int r;
 
-	if (r < 0)
-		return r;
+	for (size_t i = 0; i < st->n; i++)
+		if (st->part[i].kind == PART_BROKEN)
+			return err_restore(st->part[i].note);
 	r = safetensors_list_begin(&l, s->n);
 	for (size_t i = 0; i < s->n && r >= 0; i++)
 		r = add_leaf(&l, &s->leaf[i], i);
@@ -150,8 +111,27 @@ static int make_safetensors(const struct leaf_table *s, const struct subtree_wan
 	r = safetensors_header(l.tensor, l.n, l.text, l.n_texts, &f->head);
 	if (r < 0)
 		return r;
-	r = say_what_is_lost(s->subtree, want);
-	return r < 0 ? r : make_extents(&l, s, f);
+	/* Log the losses, for users who copy the file elsewhere. */
+	r = safetensors_lost_out(st, want->separator, &lost);
+	if (r < 0)
+		return r;
+	if (lost.n)
+		log_info("'%s.safetensors' does not hold all of the tree: %.*s", want->name,
+			 SPAN_ARG(buf_span(&lost)));
+	f->extent = arena_calloc(&f->arena, l.n + 1, sizeof(*f->extent));
+	if (!f->extent)
+		return fail(-ENOMEM, "cannot lay out %zu tensors", l.n);
+	f->n = l.n;
+	f->size = f->head.n;
+	for (size_t i = 0; i < l.n; i++) {
+		const struct st_tensor *t = &l.tensor[i];
+		const struct leaf_info *info = &s->leaf[t->id];
+
+		f->extent[i] = (struct extent){ t->off, t->bytes, info->leaf,
+						(uint32_t)(info->part - st->part), t->array.dtype };
+		f->size = t->off + t->bytes;
+	}
+	return 0;
 }
 
 int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
@@ -230,17 +210,6 @@ void subtree_reader_free(struct subtree_reader *rd)
 	free(rd);
 }
 
-static struct zarr *array_at_hand(struct subtree_reader *rd, size_t i)
-{
-	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
-	struct zarr *z;
-
-	pthread_mutex_lock(&rd->lock);
-	z = o->array && o->extent == i ? zarr_ref(o->array) : NULL;
-	pthread_mutex_unlock(&rd->lock);
-	return z;
-}
-
 /*
  * Open the array of an extent, with the view of it that the file shows. The caller owns the
  * reference.
@@ -250,10 +219,15 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 {
 	const struct extent *e = &rd->f->extent[i];
 	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
-	auto_of(zarr) struct zarr *z = array_at_hand(rd, i);
+	auto_of(zarr) struct zarr *z = NULL;
 	struct zarr *old;
-	int r = z ? 0 : item_array(rd->st->part[e->part].item, e->leaf, &z);
+	int r;
 
+	pthread_mutex_lock(&rd->lock);
+	if (o->array && o->extent == i)
+		z = zarr_ref(o->array);
+	pthread_mutex_unlock(&rd->lock);
+	r = z ? 0 : item_array(rd->st->part[e->part].item, e->leaf, &z);
 	if (r < 0)
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(e->leaf->param));
 	pthread_mutex_lock(&rd->lock);
@@ -291,19 +265,6 @@ static size_t extent_at(const struct subtree_file *f, uint64_t off)
 	return lo;
 }
 
-static int read_extent(struct subtree_reader *rd, size_t i, uint64_t off, size_t n,
-		       struct segments *g)
-{
-	auto_of(zarr) struct zarr *z = NULL;
-	struct zarr_view v;
-	int r = array_of(rd, i, &z, &v);
-
-	if (r < 0)
-		return r;
-	r = zarr_read(z, &v, off, n, g);
-	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(rd->f->extent[i].leaf->param)) : r;
-}
-
 int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segments *g)
 {
 	const struct subtree_file *f = rd->f;
@@ -319,23 +280,27 @@ int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segme
 	for (size_t i = extent_at(f, off); n > 0 && r >= 0; i++) {
 		const struct extent *e = &f->extent[i];
 		size_t part = (size_t)MIN((uint64_t)n, e->off + e->bytes - off);
+		auto_of(zarr) struct zarr *z = NULL;
+		struct zarr_view v;
 
 		/* Empty tensors have extents of no bytes. */
 		if (part == 0)
 			continue;
-		r = read_extent(rd, i, off - e->off, part, g);
+		r = array_of(rd, i, &z, &v);
+		if (r < 0)
+			return r;
+		r = zarr_read(z, &v, off - e->off, part, g);
+		if (r < 0)
+			return err_at(r, "leaf '%.*s'", SPAN_ARG(e->leaf->param));
 		off += part;
 		n -= part;
 	}
 	return r;
 }
 
-/* Called for each leaf with the part of its bytes in the range of a hint. */
-typedef void hint_fn(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
-		     struct zarr_guess *guess);
-
-static void hint(struct subtree_reader *rd, uint64_t off, uint64_t end, size_t leaves, hint_fn *fn,
-		 struct zarr_guess *guess)
+/* A hint for the first leaves of a range: prefetch them, or drop what was read of them. */
+static void hint(struct subtree_reader *rd, uint64_t off, uint64_t end, size_t leaves,
+		 bool is_prefetch, struct zarr_guess *guess)
 {
 	const struct subtree_file *f = rd->f;
 	size_t first = extent_at(f, MAX(off, (uint64_t)f->head.n));
@@ -348,32 +313,24 @@ static void hint(struct subtree_reader *rd, uint64_t off, uint64_t end, size_t l
 		struct zarr_view v;
 
 		/* A read meets the same error, and reports it. */
-		if (from < to && array_of(rd, i, &z, &v) >= 0)
-			fn(z, &v, from, to, guess);
+		if (from >= to || array_of(rd, i, &z, &v) < 0)
+			continue;
+		if (is_prefetch)
+			zarr_prefetch(z, &v, from, to - from, guess);
+		else
+			zarr_drop_behind(z, &v, from, to);
 	}
 	err_clear();
 }
 
-static void hint_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
-			  struct zarr_guess *guess)
-{
-	zarr_prefetch(z, v, from, to - from, guess);
-}
-
 void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n, struct zarr_guess *guess)
 {
-	hint(rd, off, off + n, PREFETCH_LEAVES, hint_prefetch, guess);
-}
-
-static void hint_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
-			     struct zarr_guess *guess)
-{
-	zarr_drop_behind(z, v, from, to);
+	hint(rd, off, off + n, PREFETCH_LEAVES, true, guess);
 }
 
 void subtree_drop_behind(struct subtree_reader *rd, uint64_t from, uint64_t to)
 {
-	hint(rd, from, to, OPEN_ARRAYS, hint_drop_behind, NULL);
+	hint(rd, from, to, OPEN_ARRAYS, false, NULL);
 }
 
 void subtree_end_ahead(struct subtree_reader *rd)
