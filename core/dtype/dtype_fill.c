@@ -172,37 +172,6 @@ static bool is_base64(struct span s, size_t n, uint8_t *out)
 	       padding < 3;
 }
 
-/* ---- integers ---- */
-
-static int parse_int(enum dtype t, int version, const struct json *j, uint8_t *out)
-{
-	const struct dtype_info *info = dtype_info(t);
-	/* v2 checks the range of the whole byte; the excess bits are cleared later. */
-	unsigned bits = version == 2 ? 8u * info->size : info->bits;
-	int64_t i = 0, top = INT64_MAX >> (64 - bits);
-	uint64_t u = 0;
-	bool fits;
-
-	if (info->kind == DTYPE_KIND_INT) {
-		fits = json_as_int(j, &i) && i <= top && i >= -top - 1;
-		u = (uint64_t)i;
-	} else if (json_as_int(j, &i)) {
-		fits = i >= 0 && (uint64_t)i <= UINT64_MAX >> (64 - bits);
-		u = (uint64_t)i;
-	} else if (json_is(j, JSON_UINT)) {
-		fits = j->u <= UINT64_MAX >> (64 - bits);
-		u = j->u;
-	} else {
-		fits = json_is(j, JSON_FLOAT) && bits == 64 && j->d >= 0x1p63 && j->d < 0x1p64 &&
-		       j->d == floor(j->d);
-		u = fits ? (uint64_t)j->d : 0;
-	}
-	if (!fits)
-		return bad_fill(t, "an integer in range");
-	memcpy(out, &u, info->size);
-	return 0;
-}
-
 /* ---- parsing and printing ---- */
 
 static int parse_complex(enum dtype t, int version, const struct json *j, uint8_t *out)
@@ -221,10 +190,12 @@ static int parse_complex(enum dtype t, int version, const struct json *j, uint8_
 
 int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t ret[LIMIT_ITEM_BYTES])
 {
+	const struct dtype_info *info = dtype_info(t);
 	uint8_t own[LIMIT_ITEM_BYTES] = { 0 };
+	uint64_t u;
 	int r = 0;
 
-	switch (dtype_info(t)->kind) {
+	switch (info->kind) {
 	case DTYPE_KIND_BOOL:
 		if (!json_is(j, JSON_BOOL))
 			return bad_fill(t, "true or false");
@@ -232,7 +203,11 @@ int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t re
 		break;
 	case DTYPE_KIND_INT:
 	case DTYPE_KIND_UINT:
-		r = parse_int(t, version, j, own);
+		/* v2 checks the range of the whole byte; the excess bits are cleared below. */
+		if (dtype_value_integer(j, info->kind == DTYPE_KIND_INT,
+					version == 2 ? 8u * info->size : info->bits, &u) <= 0)
+			return bad_fill(t, "an integer in range");
+		memcpy(own, &u, info->size);
 		break;
 	case DTYPE_KIND_FLOAT:
 		/* TensorStore has no numbers for this type in v2. */

@@ -107,35 +107,25 @@ static int no_value(enum dtype t, const char *why)
 	return fail(-EINVAL, "value %s %s", why, dtype_info(t)->name);
 }
 
-static int dtype_value_parse_int(enum dtype t, const struct json *j, void *element)
+int dtype_value_integer(const struct json *j, bool is_signed, unsigned bits, uint64_t *ret)
 {
-	const struct dtype_info *info = dtype_info(t);
-	int64_t i, top = INT64_MAX >> (64 - info->bits);
-	uint64_t u, most = UINT64_MAX >> (64 - info->bits);
+	int64_t i, top = INT64_MAX >> (64 - bits);
+	uint64_t most = UINT64_MAX >> (64 - bits);
 
-	if (info->kind == DTYPE_KIND_INT) {
-		if (!json_as_int(j, &i))
-			return no_value(t, "is not an integer of");
-		if (i > top || i < -top - 1)
-			return no_value(t, "is out of the range of");
-		cast(t, element, DTYPE_INT64, &i, 1);
-		return 0;
+	if (json_as_int(j, &i)) {
+		*ret = (uint64_t)i;
+		return is_signed ? i <= top && i >= -top - 1 : i >= 0 && *ret <= most;
 	}
-	if (json_is(j, JSON_UINT)) {
-		u = j->u;
-	} else if (json_as_int(j, &i)) {
-		if (i < 0)
-			return no_value(t, "is out of the range of");
-		u = (uint64_t)i;
-	} else if (json_is(j, JSON_FLOAT) && j->d >= 0x1p63 && j->d < 0x1p64) {
-		u = (uint64_t)j->d;
-	} else {
-		return no_value(t, "is not an integer of");
-	}
-	if (u > most)
-		return no_value(t, "is out of the range of");
-	cast(t, element, DTYPE_UINT64, &u, 1);
-	return 0;
+	if (is_signed)
+		return -EINVAL;
+	if (json_is(j, JSON_UINT))
+		*ret = j->u;
+	/* An integer, since doubles of this size are. */
+	else if (json_is(j, JSON_FLOAT) && j->d >= 0x1p63 && j->d < 0x1p64)
+		*ret = (uint64_t)j->d;
+	else
+		return -EINVAL;
+	return *ret <= most;
 }
 
 bool dtype_value_number(const struct json *j, double *ret)
@@ -174,26 +164,14 @@ static int dtype_value_parse_float(enum dtype t, const struct json *j, void *ele
 	return 0;
 }
 
-static int dtype_value_parse_complex(enum dtype t, const struct json *j, uint8_t *element)
-{
-	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
-	uint8_t own[LIMIT_ITEM_BYTES];
-	int r;
-
-	if (!json_is(j, JSON_ARRAY) || j->n != 2)
-		return no_value(t, "is not [re, im] of");
-	r = dtype_value_parse_float(part, &j->items[0], own);
-	if (r < 0)
-		return r;
-	r = dtype_value_parse_float(part, &j->items[1], own + dtype_info(t)->word);
-	if (r < 0)
-		return r;
-	memcpy(element, own, dtype_info(t)->size);
-	return r;
-}
-
 int dtype_value_parse(enum dtype t, const struct json *j, void *element)
 {
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+	const struct dtype_info *info = dtype_info(t);
+	uint8_t own[LIMIT_ITEM_BYTES];
+	uint64_t u;
+	int r;
+
 	switch (dtype_info(t)->kind) {
 	case DTYPE_KIND_BOOL:
 		if (!json_is(j, JSON_BOOL))
@@ -202,11 +180,25 @@ int dtype_value_parse(enum dtype t, const struct json *j, void *element)
 		return 0;
 	case DTYPE_KIND_INT:
 	case DTYPE_KIND_UINT:
-		return dtype_value_parse_int(t, j, element);
+		r = dtype_value_integer(j, info->kind == DTYPE_KIND_INT, info->bits, &u);
+		if (r <= 0)
+			return no_value(t,
+					r < 0 ? "is not an integer of" : "is out of the range of");
+		cast(t, element, DTYPE_UINT64, &u, 1);
+		return 0;
 	case DTYPE_KIND_FLOAT:
 		return dtype_value_parse_float(t, j, element);
 	case DTYPE_KIND_COMPLEX:
 		break;
 	}
-	return dtype_value_parse_complex(t, j, element);
+	if (!json_is(j, JSON_ARRAY) || j->n != 2)
+		return no_value(t, "is not [re, im] of");
+	r = dtype_value_parse_float(part, &j->items[0], own);
+	if (r < 0)
+		return r;
+	r = dtype_value_parse_float(part, &j->items[1], own + info->word);
+	if (r < 0)
+		return r;
+	memcpy(element, own, info->size);
+	return r;
 }
