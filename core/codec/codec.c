@@ -208,33 +208,28 @@ static int encode_one(const struct codec *c, struct span in, struct buf *ret)
 	return r;
 }
 
-/* Replace the bytes from ret->p + at on (for the first codec, `in`) by their encoded form. */
-static int encode_next(const struct codec *c, bool first, struct span in, size_t at,
-		       struct buf *ret)
-{
-	auto_buf before = { 0 };
-	int r;
-
-	if (c->ops->trailer) {
-		r = first ? buf_add_span(ret, in) : 0;
-		return r < 0 ? r : c->ops->add_trailer(ret, at);
-	}
-	if (first)
-		return encode_one(c, in, ret);
-	r = buf_add(&before, ret->p + at, ret->n - at);
-	if (r < 0)
-		return r;
-	ret->n = at;
-	return encode_one(c, buf_span(&before), ret);
-}
-
 int codec_encode(const struct codec_chain *chain, struct span in, struct buf *ret)
 {
 	size_t at = ret->n;
 	int r = chain->n ? 0 : buf_add_span(ret, in);
 
-	for (unsigned i = 0; i < chain->n && r >= 0; i++)
-		r = encode_next(chain->codec[i], i == 0, in, at, ret);
+	/* Each codec but the first replaces what the one before it has added. */
+	for (unsigned i = 0; i < chain->n && r >= 0; i++) {
+		const struct codec *c = chain->codec[i];
+		auto_buf before = { 0 };
+
+		if (c->ops->trailer) {
+			r = i ? 0 : buf_add_span(ret, in);
+			r = r < 0 ? r : c->ops->add_trailer(ret, at);
+			continue;
+		}
+		if (i) {
+			r = buf_add(&before, ret->p + at, ret->n - at);
+			ret->n = at;
+			in = buf_span(&before);
+		}
+		r = r < 0 ? r : encode_one(c, in, ret);
+	}
 	if (r < 0)
 		ret->n = at;
 	return r;

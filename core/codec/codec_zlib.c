@@ -56,30 +56,14 @@ static void zlib_store(const z_stream *z, struct level_window *w)
 	*w = (struct level_window){ z->next_in, z->avail_in, z->next_out, z->avail_out };
 }
 
-static int inflate_error(const char *name, const char *msg, int r)
+static int zlib_decode(const struct level_codec *c, void *state, struct level_window *w)
 {
 	static const char *const checks[] = {
 		"incorrect data check",
 		"incorrect length check",
 		"header crc mismatch",
 	};
-
-	if (r == Z_MEM_ERROR)
-		return fail(-ENOMEM, "cannot decode %s: not enough memory", name);
-	if (r == Z_NEED_DICT)
-		return fail(-EUCLEAN, "cannot decode %s: it needs a preset dictionary", name);
-	/*
-	 * zlib has one code for a wrong checksum and other damage; its messages are the same in all
-	 * versions and forks.
-	 */
-	for (size_t i = 0; i < ARRAY_LEN(checks); i++)
-		if (strcmp(msg, checks[i]) == 0)
-			return fail(-EBADMSG, "%s stream: %s", name, msg);
-	return fail(-EUCLEAN, "cannot decode %s: %s", name, msg);
-}
-
-static int zlib_decode(const struct level_codec *c, void *state, struct level_window *w)
-{
+	const char *name = c->base.ops->name, *msg;
 	z_stream *z = state;
 	int r;
 
@@ -88,7 +72,19 @@ static int zlib_decode(const struct level_codec *c, void *state, struct level_wi
 	zlib_store(z, w);
 	if (r == Z_OK || r == Z_BUF_ERROR || r == Z_STREAM_END)
 		return r == Z_STREAM_END;
-	return inflate_error(c->base.ops->name, z->msg ? z->msg : "damaged", r);
+	if (r == Z_MEM_ERROR)
+		return fail(-ENOMEM, "cannot decode %s: not enough memory", name);
+	if (r == Z_NEED_DICT)
+		return fail(-EUCLEAN, "cannot decode %s: it needs a preset dictionary", name);
+	/*
+	 * zlib has one code for a wrong checksum and other damage; its messages are the same in all
+	 * versions and forks.
+	 */
+	msg = z->msg ? z->msg : "damaged";
+	for (size_t i = 0; i < ARRAY_LEN(checks); i++)
+		if (strcmp(msg, checks[i]) == 0)
+			return fail(-EBADMSG, "%s stream: %s", name, msg);
+	return fail(-EUCLEAN, "cannot decode %s: %s", name, msg);
 }
 
 static bool zlib_encode(void *state, struct level_window *w, bool finish)

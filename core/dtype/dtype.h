@@ -128,7 +128,7 @@ int dtype_value_print(enum dtype t, const void *element, struct buf *ret);
 int dtype_value_parse(enum dtype t, const struct json *j, void *element);
 /*
  * Get an integer as 64 bits. Returns 1; 0 when it is out of the range of so many bits; -EINVAL,
- * without a note, when it is no integer.
+ * without a note, when it is not an integer.
  */
 int dtype_value_integer(const struct json *j, bool is_signed, unsigned bits, uint64_t *ret);
 /* Get a number, or one of the words for NaN and infinity; false for anything else. */

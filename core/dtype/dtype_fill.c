@@ -65,16 +65,6 @@ static void from_number(enum dtype t, double d, uint8_t *out)
 	}
 }
 
-static double to_number(enum dtype t, const uint8_t *p)
-{
-	double d;
-
-	if (t == DTYPE_FLOAT8_E8M0FNU)
-		return p[0] == 0xff ? NAN : p[0] ? ldexp(p[0] & 0x80 ? -1 : 1, p[0] - 63) : 0;
-	cast(DTYPE_FLOAT64, &d, t, p, 1);
-	return d;
-}
-
 /* ---- text of floats ---- */
 
 /*
@@ -174,22 +164,9 @@ static bool is_base64(struct span s, size_t n, uint8_t *out)
 
 /* ---- parsing and printing ---- */
 
-static int parse_complex(enum dtype t, int version, const struct json *j, uint8_t *out)
-{
-	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
-	const struct dtype_info *info = dtype_info(t);
-	int r;
-
-	if (version == 2 && json_is(j, JSON_STRING) && is_base64(j->s, info->size, out))
-		return 0;
-	if (!json_is(j, JSON_ARRAY) || j->n != 2)
-		return bad_fill(t, "an array of two numbers");
-	r = parse_float(part, version, &j->items[0], out);
-	return r < 0 ? r : parse_float(part, version, &j->items[1], out + info->word);
-}
-
 int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t ret[LIMIT_ITEM_BYTES])
 {
+	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
 	const struct dtype_info *info = dtype_info(t);
 	uint8_t own[LIMIT_ITEM_BYTES] = { 0 };
 	uint64_t u;
@@ -219,7 +196,12 @@ int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t re
 			r = parse_float(t, version, j, own);
 		break;
 	case DTYPE_KIND_COMPLEX:
-		r = parse_complex(t, version, j, own);
+		if (version == 2 && json_is(j, JSON_STRING) && is_base64(j->s, info->size, own))
+			break;
+		if (!json_is(j, JSON_ARRAY) || j->n != 2)
+			return bad_fill(t, "an array of two numbers");
+		r = parse_float(part, version, &j->items[0], own);
+		r = r < 0 ? r : parse_float(part, version, &j->items[1], own + info->word);
 		break;
 	}
 	if (r < 0)
@@ -232,10 +214,14 @@ int dtype_fill_parse(enum dtype t, int version, const struct json *j, uint8_t re
 static int print_float(enum dtype t, int version, const uint8_t *p, struct buf *ret)
 {
 	const struct dtype_info *info = dtype_info(t);
-	double d = to_number(t, p);
 	uint8_t nan[LIMIT_ITEM_BYTES];
 	uint64_t bits = 0;
+	double d;
 
+	if (t == DTYPE_FLOAT8_E8M0FNU)
+		d = p[0] == 0xff ? NAN : p[0] ? ldexp(p[0] & 0x80 ? -1 : 1, p[0] - 63) : 0;
+	else
+		cast(DTYPE_FLOAT64, &d, t, p, 1);
 	if (isnan(d) && version == 3) {
 		from_number(t, NAN, nan);
 		memcpy(&bits, p, info->size);

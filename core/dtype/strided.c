@@ -122,19 +122,6 @@ static void move_elements(uint8_t *out, int64_t to, const uint8_t *in, int64_t f
 #undef MOVE
 }
 
-/* Write the same element n times. */
-static void fill_row(uint8_t *out, int64_t to, const uint8_t *one, size_t item, uint64_t n)
-{
-	bool zero = true;
-
-	for (size_t i = 0; i < item; i++)
-		zero &= one[i] == 0;
-	if (zero && to == (int64_t)item)
-		memset(out, 0, n * item);
-	else
-		move_elements(out, to, one, 0, item, n);
-}
-
 struct strided_row {
 	const struct strided *s;
 	const uint8_t *source; /* byte `begin` of the source */
@@ -156,8 +143,15 @@ static int copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
 		return 0;
 	}
 	if (w->from == 0) {
+		bool zero = true;
+
 		cast(want, shown, have, in, 1);
-		fill_row(out, w->to, shown, w->out_item, n);
+		for (size_t i = 0; i < w->out_item; i++)
+			zero &= shown[i] == 0;
+		if (zero && w->to == (int64_t)w->out_item)
+			memset(out, 0, n * w->out_item);
+		else
+			move_elements(out, w->to, shown, 0, w->out_item, n);
 		return 0;
 	}
 	if (have == want) {
