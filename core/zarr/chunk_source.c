@@ -115,23 +115,10 @@ static void input_ask(struct chunk_input *in, uint64_t at, size_t n, size_t got)
 	io_submit(src->loc.file->io, &in->req, in->asked);
 }
 
-/* Pass on n bytes at p; `read` bytes from there on were read. */
-static int input_pass(struct chunk_input *in, const uint8_t *p, size_t n, size_t read)
-{
-	const struct kv_loc *loc = &in->src->loc;
-	size_t end;
-
-	in->crc = crc32c_more(in->crc, span_of(p, n));
-	in->used += n;
-	if (in->used < in->src->len || !chunk_source_has_end(in->src, &end))
-		return 0;
-	return MIN(0, read >= n + end ? kv_loc_compare_end(loc, in->src->len, in->crc, p + n) :
-					kv_loc_check_end(loc, in->src->len, in->crc));
-}
-
 int chunk_input_next(struct chunk_input *in, size_t n, size_t got, struct span *ret)
 {
 	const struct chunk_source *src = in->src;
+	size_t end;
 	uint8_t *p;
 	int r;
 
@@ -154,12 +141,17 @@ int chunk_input_next(struct chunk_input *in, size_t n, size_t got, struct span *
 		return r;
 	p = (uint8_t *)in->req.p - got;
 	*ret = span_of(p, n);
-	r = input_pass(in, p, n, got + in->req.n);
+	in->crc = crc32c_more(in->crc, *ret);
+	in->used += n;
+	if (in->used == src->len && chunk_source_has_end(src, &end))
+		r = got + in->req.n >= n + end ?
+			    kv_loc_compare_end(&src->loc, src->len, in->crc, p + n) :
+			    kv_loc_check_end(&src->loc, src->len, in->crc);
 	if (r < 0)
 		return r;
 	if (!in->is_single && in->used < src->len)
 		input_ask(in, in->used, (size_t)MIN(in->size, src->len - in->used), 0);
-	return r;
+	return 0;
 }
 
 int chunk_input_pull(void *arg, struct span *ret)

@@ -78,60 +78,47 @@ static void post(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n
 	(guess ? pool_post_idle : pool_post)(z->env->pool, &p->job);
 }
 
-/* A job for each request, so that many are under way at once. */
-static void post_raw(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n,
-		     struct zarr_guess *guess)
-{
-	for (uint64_t at = off, end = off + n, next; at < end; at = next) {
-		struct cache_key key = fetch_key(z, c->number, FETCH_RAW, at / STREAM_PIECE_BYTES);
-
-		next = MIN(at - at % FETCH_BYTES + FETCH_BYTES, end);
-		if (next - at > STREAM_PIECE_BYTES || !prefetch_is_there(z, &key))
-			post(z, c, at, next - at, guess);
-	}
-}
-
-/* Whether the cache has or will have the range. An open stream is asked to decode it. */
-static bool is_coming(struct zarr *z, struct chunk *c, uint64_t off, uint64_t n,
-		      struct zarr_guess *guess)
-{
-	uint64_t first = off / STREAM_PIECE_BYTES, last = (off + n - 1) / STREAM_PIECE_BYTES;
-	struct cache_key key;
-	struct stream *s;
-
-	if (chunk_is_remote(z, c)) {
-		key = chunk_remote_key(z, c->number, first);
-		return prefetch_is_there(z, &key);
-	}
-	if (!chunk_is_streamed(z)) {
-		key = chunk_whole_key(z, c->number);
-		return prefetch_is_there(z, &key);
-	}
-	s = stream_find(z, c->number);
-	if (!s)
-		return stream_has_pieces(z, c->number, first, last);
-	stream_ahead(s, first, last, guess);
-	stream_put(s);
-	return true;
-}
-
 void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n,
 		    struct zarr_guess *guess)
 {
+	uint64_t first = off / STREAM_PIECE_BYTES, last = (off + n - 1) / STREAM_PIECE_BYTES;
 	struct chunk c = { .in_runs = true };
+	struct cache_key key;
+	struct stream *s;
+	bool is_remote;
 
 	memcpy(c.index, index, sizeof(c.index));
 	chunk_number(z, &c);
 	if (!z->env->pool || n == 0)
 		return;
+	is_remote = chunk_is_remote(z, &c);
 	if (z->leaf_raw && chunk_is_direct(z, &c)) {
 		/* The kernel reads a local file ahead. */
-		if (chunk_raw_is_fetched(z) && !chunk_is_remote(z, &c))
-			post_raw(z, &c, off, n, guess);
+		if (!chunk_raw_is_fetched(z) || is_remote)
+			return;
+		/* A job for each request, so that many are under way at once. */
+		for (uint64_t at = off, end = off + n, next; at < end; at = next) {
+			key = fetch_key(z, c.number, FETCH_RAW, at / STREAM_PIECE_BYTES);
+			next = MIN(at - at % FETCH_BYTES + FETCH_BYTES, end);
+			if (next - at > STREAM_PIECE_BYTES || !prefetch_is_there(z, &key))
+				post(z, &c, at, next - at, guess);
+		}
 		return;
 	}
-	if (!is_coming(z, &c, off, n, guess))
+	/* Nothing is to be done for what is there or coming; an open stream decodes the range. */
+	if (is_remote || !chunk_is_streamed(z)) {
+		key = is_remote ? chunk_remote_key(z, c.number, first) :
+				  chunk_whole_key(z, c.number);
+		if (!prefetch_is_there(z, &key))
+			post(z, &c, off, n, guess);
+		return;
+	}
+	s = stream_find(z, c.number);
+	if (s)
+		stream_ahead(s, first, last, guess);
+	else if (!stream_has_pieces(z, c.number, first, last))
 		post(z, &c, off, n, guess);
+	stream_put(s);
 }
 
 /* Drop pieces of the only chunk of a band. */

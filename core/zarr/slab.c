@@ -158,33 +158,6 @@ static void content_free(void *value)
 	free(v);
 }
 
-/* Decode the elements of a slab. */
-static int content_new(struct zarr *z, const struct slab *slab, struct content **ret)
-{
-	size_t item = dtype_info(z->meta.dtype)->size, n = (size_t)(slab->end - slab->begin);
-	struct content *v = calloc(1, sizeof(*v));
-	struct zarr_view whole;
-	struct bands b;
-	int r;
-
-	if (!v)
-		return fail(-ENOMEM, "cannot allocate a slab");
-	bands_of(z, &b);
-	v->n = n;
-	v->p = block_alloc(n);
-	v->damage = (struct damage){ band_at(&b, slab->begin).number * b.chunks, b.chunks, NULL };
-	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
-	zarr_view_whole(&z->meta, &whole);
-	r = !v->p ? fail(-ENOMEM, "cannot allocate %zu bytes", n) :
-		    reading_elements(z, &whole, slab->begin / item, n / item, v->p, &v->damage,
-				     NULL);
-	if (r < 0)
-		content_free(v);
-	else
-		*ret = v;
-	return r;
-}
-
 /*
  * Decode a slab for the cache. One slab is decoded at a time, by all threads of the pool, so that a
  * quarter of the cache is reserved for one at most. Reserving never waits. The read budget cannot
@@ -192,20 +165,37 @@ static int content_new(struct zarr *z, const struct slab *slab, struct content *
  */
 static int slab_fill(struct zarr *z, const struct slab *slab, struct cache_entry *e)
 {
-	size_t n = (size_t)(slab->end - slab->begin);
-	struct content *v = NULL;
-	int r;
+	size_t item = dtype_info(z->meta.dtype)->size, n = (size_t)(slab->end - slab->begin);
+	struct content *v = calloc(1, sizeof(*v));
+	struct cache *cache = z->env->cache;
+	struct zarr_view whole;
+	struct bands b;
+	int r = v ? 0 : fail(-ENOMEM, "cannot allocate a slab");
 
+	if (r < 0) {
+		cache_fail(cache, e, r);
+		return r;
+	}
+	bands_of(z, &b);
+	zarr_view_whole(&z->meta, &whole);
+	v->n = n;
+	v->damage = (struct damage){ band_at(&b, slab->begin).number * b.chunks, b.chunks, NULL };
 	pthread_mutex_lock(&z->env->slab_lock);
-	cache_reserve(z->env->cache, e, block_size(n));
-	r = content_new(z, slab, &v);
-	if (r >= 0)
-		cache_fill(z->env->cache, e, v,
+	cache_reserve(cache, e, block_size(n));
+	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
+	v->p = block_alloc(n);
+	r = !v->p ? fail(-ENOMEM, "cannot allocate %zu bytes", n) :
+		    reading_elements(z, &whole, slab->begin / item, n / item, v->p, &v->damage,
+				     NULL);
+	if (r < 0) {
+		content_free(v);
+		cache_fail(cache, e, r);
+	} else {
+		cache_fill(cache, e, v,
 			   block_size(n) + sizeof(*v) + (v->damage.bits ? v->damage.n / 8 : 0),
 			   content_free);
+	}
 	pthread_mutex_unlock(&z->env->slab_lock);
-	if (r < 0)
-		cache_fail(z->env->cache, e, r);
 	return MIN(r, 0);
 }
 

@@ -26,41 +26,34 @@
 
 /* ---- boxes by reference ---- */
 
-static int gather_fill(struct reading *rd, uint64_t n)
-{
-	struct strided s = { .have = rd->v->dtype, .want = rd->v->dtype };
-	size_t bytes = n * rd->out_item;
-	uint8_t one[LIMIT_ITEM_BYTES];
-	void *block;
-
-	if (reading_fill_is_zero(rd))
-		return segments_add_zero(rd->g, bytes);
-	block = block_alloc(bytes);
-	if (!block)
-		return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
-	reading_fill_value(rd, one);
-	strided_add(&s, n, 0, (int64_t)rd->out_item);
-	strided_copy(&s, one, block);
-	return segments_add_block(rd->g, block, bytes, bytes);
-}
-
 /* Answer one part: copy it to out, the memory of the box; or by reference if that is NULL. */
 static int part_answer(struct reading *rd, const struct grid_part *p, struct chunk *c, uint8_t *out)
 {
 	uint64_t n = grid_part_elements(&rd->grid, p), at;
+	size_t bytes = n * rd->out_item;
+	uint8_t one[LIMIT_ITEM_BYTES], *block;
 	struct strided s;
 	int64_t to;
 
-	if (p->padding || c->mode == CHUNK_FILL) {
-		if (!out)
-			return p->padding ? segments_add_zero(rd->g, n * rd->out_item) :
-					    gather_fill(rd, n);
+	if (!p->padding && c->mode != CHUNK_FILL) {
+		at = reading_part(rd, p, &s, &to);
+		return out ? chunk_copy(rd->z, c, &s, at, out + to) :
+			     chunk_gather(rd->z, c, at, n * rd->item, rd->g);
+	}
+	if (out) {
 		reading_fill_part(rd, p, out);
 		return 0;
 	}
-	at = reading_part(rd, p, &s, &to);
-	return out ? chunk_copy(rd->z, c, &s, at, out + to) :
-		     chunk_gather(rd->z, c, at, n * rd->item, rd->g);
+	if (p->padding || reading_fill_is_zero(rd))
+		return segments_add_zero(rd->g, bytes);
+	block = block_alloc(bytes);
+	if (!block)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
+	s = (struct strided){ .have = rd->v->dtype, .want = rd->v->dtype };
+	reading_fill_value(rd, one);
+	strided_add(&s, n, 0, (int64_t)rd->out_item);
+	strided_copy(&s, one, block);
+	return segments_add_block(rd->g, block, bytes, bytes);
 }
 
 /* ---- batches ---- */

@@ -39,27 +39,6 @@ void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box 
 	ret->n = rows * inner;
 }
 
-/*
- * Place one axis of a part at element v of the view: the chunk there, and how far the part extends
- * in it.
- */
-static bool grid_place(const struct grid_axis *a, uint64_t v, uint64_t hi, uint64_t *ret_chunk,
-		       uint64_t *ret_hi, uint64_t *ret_from)
-{
-	uint64_t pos = a->start + a->step * v, stop;
-
-	if (pos >= a->extent) {
-		*ret_hi = hi;
-		return false;
-	}
-	*ret_chunk = pos / a->chunk;
-	*ret_from = pos % a->chunk;
-	/* Positions up to the end of the chunk, and of the stored elements. */
-	stop = MIN(a->chunk - *ret_from, a->extent - pos);
-	*ret_hi = MIN(hi, v + div_up(stop, a->step));
-	return true;
-}
-
 static void place_all(const struct grid *g, const struct grid_box *box, struct grid_part *part,
 		      unsigned from_axis)
 {
@@ -68,10 +47,21 @@ static void place_all(const struct grid *g, const struct grid_box *box, struct g
 		part->hi[i] = 0;
 	}
 	part->padding = false;
-	for (unsigned i = 0; i < g->rank; i++)
-		if (!grid_place(&g->axis[i], part->lo[i], box->hi[i], &part->chunk[i], &part->hi[i],
-				&part->from[i]))
+	for (unsigned i = 0; i < g->rank; i++) {
+		const struct grid_axis *a = &g->axis[i];
+		uint64_t pos = a->start + a->step * part->lo[i], stop;
+
+		if (pos >= a->extent) {
+			part->hi[i] = box->hi[i];
 			part->padding = true;
+			continue;
+		}
+		part->chunk[i] = pos / a->chunk;
+		part->from[i] = pos % a->chunk;
+		/* Positions up to the end of the chunk, and of the stored elements. */
+		stop = MIN(a->chunk - part->from[i], a->extent - pos);
+		part->hi[i] = MIN(box->hi[i], part->lo[i] + div_up(stop, a->step));
+	}
 }
 
 void grid_part_first(const struct grid *g, const struct grid_box *box, struct grid_part *ret)

@@ -8,22 +8,6 @@
 #include "core/base/err.h"
 #include "core/base/wire.h"
 
-static int entry_check(const uint64_t *e, uint64_t number, uint64_t object_len)
-{
-	uint64_t end;
-
-	if (e[0] == UINT64_MAX && e[1] == UINT64_MAX)
-		return 0;
-	if (e[0] == UINT64_MAX || e[1] == UINT64_MAX || !add_fits(e[0], e[1], &end) ||
-	    end > object_len)
-		return fail(-EUCLEAN,
-			    "shard index: inner chunk %llu has %llu bytes at offset %llu, "
-			    "the shard has %llu bytes",
-			    (unsigned long long)number, (unsigned long long)e[1],
-			    (unsigned long long)e[0], (unsigned long long)object_len);
-	return 0;
-}
-
 int shard_index_decode(const struct zarr_shard *s, struct span index, uint64_t object_len,
 		       uint64_t *ret)
 {
@@ -39,16 +23,20 @@ int shard_index_decode(const struct zarr_shard *s, struct span index, uint64_t o
 			return fail(-EBADMSG, "shard index: crc32c %08x, stored %08x", got, want);
 	}
 	for (uint64_t i = 0; i < s->entries; i++) {
-		int r;
+		uint64_t off = get_u64le(index.p + 16 * i), len = get_u64le(index.p + 16 * i + 8);
+		uint64_t end;
 
-		for (int k = 0; k < 2; k++) {
-			uint64_t v = get_u64le(index.p + 16 * i + 8 * (uint64_t)k);
-
-			ret[2 * i + (uint64_t)k] = s->index_big_endian ? __builtin_bswap64(v) : v;
-		}
-		r = entry_check(ret + 2 * i, i, object_len);
-		if (r < 0)
-			return r;
+		ret[2 * i] = off = s->index_big_endian ? __builtin_bswap64(off) : off;
+		ret[2 * i + 1] = len = s->index_big_endian ? __builtin_bswap64(len) : len;
+		if (off == UINT64_MAX && len == UINT64_MAX)
+			continue;
+		if (off == UINT64_MAX || len == UINT64_MAX || !add_fits(off, len, &end) ||
+		    end > object_len)
+			return fail(-EUCLEAN,
+				    "shard index: inner chunk %llu has %llu bytes at offset %llu, "
+				    "the shard has %llu bytes",
+				    (unsigned long long)i, (unsigned long long)len,
+				    (unsigned long long)off, (unsigned long long)object_len);
 	}
 	return 0;
 }

@@ -101,46 +101,32 @@ static bool is_layout_codec(struct span name)
 
 /* ---- transpose ---- */
 
-/* order[i] is the decoded dimension that becomes encoded dimension i. */
-static int parse_order(const struct json *j, unsigned rank, unsigned order[LIMIT_RANK])
-{
-	uint32_t seen = 0;
-	bool is_f = json_is(j, JSON_STRING) && span_eq(j->s, span_str("F"));
-
-	if (is_f || (json_is(j, JSON_STRING) && span_eq(j->s, span_str("C")))) {
-		for (unsigned i = 0; i < rank; i++)
-			order[i] = is_f ? rank - 1 - i : i;
-		return 0;
-	}
-	if (!json_is(j, JSON_ARRAY) || j->n != rank)
-		return fail(-EUCLEAN, "codec 'transpose': 'order' is not a list of %u %s", rank,
-			    noun(rank, "dimension", "dimensions"));
-	for (unsigned i = 0; i < rank; i++) {
-		int64_t v;
-
-		if (!json_as_int(&j->items[i], &v) || v < 0 || v >= rank || seen >> v & 1)
-			return fail(-EUCLEAN, "codec 'transpose': 'order' is not a permutation");
-		seen |= 1u << v;
-		order[i] = (unsigned)v;
-	}
-	return 0;
-}
-
+/* "order" lists the decoded dimension that becomes each encoded one, or is "C" or "F". */
 static int transpose(const struct json *conf, unsigned rank, struct layout *l)
 {
 	static const char *const names[] = { "order", NULL };
-	unsigned order[LIMIT_RANK];
+	const struct json *order = json_member(conf, "order");
+	bool is_word = json_is(order, JSON_STRING),
+	     is_f = is_word && span_eq(order->s, span_str("F"));
 	struct layout out;
+	uint32_t seen = 0;
 	int r = zarr_only(conf, "codec 'transpose'", names);
 
 	if (r < 0)
 		return r;
-	r = parse_order(json_member(conf, "order"), rank, order);
-	if (r < 0)
-		return r;
+	is_word = is_f || (is_word && span_eq(order->s, span_str("C")));
+	if (!is_word && (!json_is(order, JSON_ARRAY) || order->n != rank))
+		return fail(-EUCLEAN, "codec 'transpose': 'order' is not a list of %u %s", rank,
+			    noun(rank, "dimension", "dimensions"));
 	for (unsigned i = 0; i < rank; i++) {
-		out.axis[i] = l->axis[order[i]];
-		out.shape[i] = l->shape[order[i]];
+		int64_t from = is_f ? rank - 1 - i : i;
+
+		if (!is_word && (!json_as_int(&order->items[i], &from) || from < 0 ||
+				 from >= rank || seen >> from & 1))
+			return fail(-EUCLEAN, "codec 'transpose': 'order' is not a permutation");
+		seen |= 1u << from;
+		out.axis[i] = l->axis[from];
+		out.shape[i] = l->shape[from];
 	}
 	*l = out;
 	return 0;

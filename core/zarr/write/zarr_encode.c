@@ -115,30 +115,10 @@ static int add_output(void *arg, struct span out)
 	return buf_add_span(arg, out);
 }
 
-/* Encode a chunk with a slow codec, and check between its pieces whether to go on. */
-static int encode_pieces(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
-			 struct buf *ret)
-{
-	auto_of(codec_encoder) struct codec_encoder *e = NULL;
-	int r = codec_encoder_open(&z->leaf->codecs, z->leaf->bytes, add_output, ret, &e);
-
-	if (r < 0)
-		return r;
-	for (uint64_t at = 0; at < z->leaf->bytes; at += PIECE) {
-		r = write_env_check(we);
-		if (r < 0)
-			return r;
-		r = codec_encoder_push(e, span_of(bytes + at,
-						  MIN((uint64_t)PIECE, z->leaf->bytes - at)));
-		if (r < 0)
-			return r;
-	}
-	return codec_encoder_finish(e);
-}
-
 int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
 		 struct buf *ret)
 {
+	auto_of(codec_encoder) struct codec_encoder *e = NULL;
 	const struct codec_chain *codecs = &z->leaf->codecs;
 	size_t was = ret->n;
 	/* Room for the index of a shard after a plain chunk; codecs reserve more than they need. */
@@ -146,10 +126,19 @@ int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t
 
 	if (r < 0)
 		return r;
-	if (we->check && codec_encodes_slowly(codecs) && codec_writes_pieces(codecs))
-		r = encode_pieces(we, z, bytes, ret);
-	else
+	if (!we->check || !codec_encodes_slowly(codecs) || !codec_writes_pieces(codecs)) {
 		r = codec_encode(codecs, span_of(bytes, z->leaf->bytes), ret);
+		return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
+	}
+	/* Between the pieces of a slow codec, check whether to go on. */
+	r = codec_encoder_open(codecs, z->leaf->bytes, add_output, ret, &e);
+	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += PIECE) {
+		uint64_t n = MIN((uint64_t)PIECE, z->leaf->bytes - at);
+
+		r = write_env_check(we);
+		r = r < 0 ? r : codec_encoder_push(e, span_of(bytes + at, n));
+	}
+	r = r < 0 ? r : codec_encoder_finish(e);
 	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
 }
 

@@ -185,34 +185,28 @@ static void band_submit(struct zarr_writer *w, struct band *b)
 		band_encode(b);
 }
 
-/* Take a band's memory from the budget. */
-static int band_pay(struct zarr_writer *w, enum zarr_writer_wait wait)
+/* Begin the band that is filled next. Its memory is taken from the budget. */
+static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait)
 {
 	struct write_env *we = w->we;
 	uint64_t cost = zarr_writer_cost(w);
+	struct band *b;
 	int r = 0;
 
-	if (wait == ZARR_WRITER_BLOCK)
-		return budget_take(we->budget, cost);
-	if (cost > budget_total(we->budget))
-		return -EAGAIN;
-	pthread_mutex_lock(&we->lock);
-	while (!budget_try(we->budget, cost) && r == 0) {
-		if (we->under_way == 0)
-			r = -EAGAIN;
-		else
-			pthread_cond_wait(&we->done, &we->lock);
+	if (wait == ZARR_WRITER_BLOCK) {
+		r = budget_take(we->budget, cost);
+	} else if (cost > budget_total(we->budget)) {
+		r = -EAGAIN;
+	} else {
+		pthread_mutex_lock(&we->lock);
+		while (!budget_try(we->budget, cost) && r == 0) {
+			if (we->under_way == 0)
+				r = -EAGAIN;
+			else
+				pthread_cond_wait(&we->done, &we->lock);
+		}
+		pthread_mutex_unlock(&we->lock);
 	}
-	pthread_mutex_unlock(&we->lock);
-	return r;
-}
-
-/* Begin the band that is filled next. */
-static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait)
-{
-	struct band *b;
-	int r = band_pay(w, wait);
-
 	if (r < 0)
 		return r;
 	b = calloc(1, sizeof(*b));
@@ -222,7 +216,7 @@ static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait)
 	}
 	if (!b || !b->bytes) {
 		free(b);
-		budget_give(w->we->budget, zarr_writer_cost(w));
+		budget_give(we->budget, cost);
 		return fail(-ENOMEM, "cannot allocate a band of %llu bytes",
 			    (unsigned long long)w->plan.band_bytes);
 	}
@@ -343,36 +337,25 @@ int zarr_writer_flush(struct zarr_writer *w)
 	return r < 0 ? r : retry(w);
 }
 
-/* Copy the bytes that a live band has from the start of a range; returns their number. */
-static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t *p,
-			  uint64_t *ret_gap)
-{
-	uint64_t got = 0;
-
-	*ret_gap = n;
-	pthread_mutex_lock(&w->lock);
-	for (struct band *b = w->bands; b; b = b->next) {
-		if (off >= b->at && off < b->at + b->filled) {
-			got = MIN((uint64_t)n, b->at + b->filled - off);
-			memcpy(p, b->bytes + (off - b->at), got);
-			break;
-		}
-		/* Stored bytes end at the nearest later band. */
-		if (b->at > off)
-			*ret_gap = MIN(*ret_gap, b->at - off);
-	}
-	pthread_mutex_unlock(&w->lock);
-	return got;
-}
-
 int zarr_writer_read(struct zarr_writer *w, uint64_t off, size_t n, void *p)
 {
 	uint8_t *to = p;
 
 	while (n > 0) {
-		uint64_t gap, got = read_live(w, off, n, to, &gap);
+		uint64_t gap = n, got = 0;
 		int r = 0;
 
+		pthread_mutex_lock(&w->lock);
+		for (struct band *b = w->bands; b && !got; b = b->next) {
+			if (off >= b->at && off < b->at + b->filled) {
+				got = MIN((uint64_t)n, b->at + b->filled - off);
+				memcpy(to, b->bytes + (off - b->at), got);
+			} else if (b->at > off) {
+				/* Stored bytes end at the nearest later band. */
+				gap = MIN(gap, b->at - off);
+			}
+		}
+		pthread_mutex_unlock(&w->lock);
 		/* A band that is stored between these two look-ups is read from the store. */
 		if (!got) {
 			got = gap;
