@@ -38,34 +38,13 @@ static void print_axis(struct printing *p, unsigned axis)
 	buf_add_byte(p->out, ']');
 }
 
-/*
- * An array without elements is printed as nested lists down to its first empty axis. These lists
- * take no bytes of the array, so the limit is applied to their number.
- */
-static int trim_empty(struct printing *p)
-{
-	uint64_t lists = 1;
-
-	for (unsigned i = 0; i < p->rank; i++) {
-		if (p->shape[i] == 0) {
-			p->rank = i + 1;
-		} else if (!mul_fits(lists, p->shape[i], &lists) || lists > JSON_ARRAY_MAX) {
-			return fail(
-				-ENOENT,
-				"the empty lists of this array are too many for JSON, the limit is "
-				"%llu",
-				(unsigned long long)JSON_ARRAY_MAX);
-		}
-	}
-	return 0;
-}
-
 static int json_array(struct format *f)
 {
 	struct printing p = { .dtype = f->view.dtype,
 			      .item = dtype_info(f->view.dtype)->size,
 			      .out = &f->head };
 	auto_free uint8_t *bytes = NULL;
+	uint64_t lists = 1;
 	int r;
 
 	if (f->view.bytes > JSON_ARRAY_MAX)
@@ -81,10 +60,19 @@ static int json_array(struct format *f)
 		return r;
 	p.at = bytes;
 	p.rank = zarr_view_result(&f->view, p.shape);
-	if (f->view.n_elements == 0)
-		r = trim_empty(&p);
-	if (r < 0)
-		return r;
+	/*
+	 * An array without elements is printed as nested lists down to its first empty axis. These
+	 * lists take no bytes of the array, so the limit is applied to their number.
+	 */
+	for (unsigned i = 0; i < p.rank && f->view.n_elements == 0; i++) {
+		if (p.shape[i] == 0)
+			p.rank = i + 1;
+		else if (!mul_fits(lists, p.shape[i], &lists) || lists > JSON_ARRAY_MAX)
+			return fail(-ENOENT,
+				    "the empty lists of this array are too many for JSON, the "
+				    "limit is %llu",
+				    (unsigned long long)JSON_ARRAY_MAX);
+	}
 	print_axis(&p, 0);
 	buf_add_byte(&f->head, '\n');
 	return buf_failed(&f->head);

@@ -28,23 +28,6 @@ static void printing_release(struct printing *p)
 	free(p->stored);
 }
 
-static int sum_up(struct printing *p)
-{
-	size_t n = p->s->n + 1;
-
-	p->bytes = calloc(n, sizeof(*p->bytes));
-	p->stored = calloc(n, sizeof(*p->stored));
-	if (!p->bytes || !p->stored)
-		return fail(-ENOMEM, "cannot sum up %zu leaves", p->s->n);
-	for (size_t i = 0; i + 1 < n; i++) {
-		const struct leaf_info *f = &p->s->leaf[i];
-
-		p->bytes[i + 1] = p->bytes[i] + f->bytes;
-		p->stored[i + 1] = p->stored[i] + f->stored;
-	}
-	return 0;
-}
-
 static void put_text(struct printing *p, const char *name, struct span text)
 {
 	buf_addf(p->out, ", \"%s\": ", name);
@@ -146,20 +129,6 @@ static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *
 	return r < 0 ? r : buf_add_byte(p->out, '}');
 }
 
-/* Append how an item is stored. */
-static int put_item(struct printing *p, const struct item *item)
-{
-	buf_addf(p->out, ", \"store\": \"%s\"",
-		 item->is_aggregate     ? "aggregate" :
-		 item_is_database(item) ? "ocdbt" :
-					  "directories");
-	if (item->is_unmerged)
-		buf_add_str(p->out, ", \"state\": \"unmerged\"");
-	if (!item->tree->custom_metadata)
-		return 0;
-	return put_json(p, "custom_metadata", span_str(item->tree->custom_metadata));
-}
-
 static size_t leaves_before(const struct printing *p, uint32_t id)
 {
 	size_t lo = p->at, hi = p->end;
@@ -194,7 +163,8 @@ static int put_other(void *arg, const char *name, unsigned char type)
 /* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
 static int leaf_table_json_put_node(struct printing *p, const struct tree_node *t, struct span name)
 {
-	bool whole_item = t == p->part->item->tree->root;
+	struct item *item = p->part->item;
+	bool whole_item = t == item->tree->root;
 	struct printing_others others = { p, t->kind != TREE_LEAF && t->n_children };
 	int r;
 
@@ -204,8 +174,16 @@ static int leaf_table_json_put_node(struct printing *p, const struct tree_node *
 	if (r < 0)
 		return r;
 	put_sums(p, p->at, leaves_before(p, subtree_end(t)));
-	if (whole_item)
-		r = put_item(p, p->part->item);
+	if (whole_item) {
+		buf_addf(p->out, ", \"store\": \"%s\"",
+			 item->is_aggregate     ? "aggregate" :
+			 item_is_database(item) ? "ocdbt" :
+						  "directories");
+		if (item->is_unmerged)
+			buf_add_str(p->out, ", \"state\": \"unmerged\"");
+		if (item->tree->custom_metadata)
+			r = put_json(p, "custom_metadata", span_str(item->tree->custom_metadata));
+	}
 	buf_add_str(p->out, ", \"entries\": [");
 	for (uint32_t i = 0; i < t->n_children && r >= 0; i++) {
 		buf_add_str(p->out, i ? ",\n" : "\n");
@@ -214,7 +192,7 @@ static int leaf_table_json_put_node(struct printing *p, const struct tree_node *
 	if (r < 0)
 		return r;
 	if (whole_item)
-		r = item_each_other(p->part->item, put_other, &others);
+		r = item_each_other(item, put_other, &others);
 	return r < 0 ? r : buf_add_str(p->out, "]}");
 }
 
@@ -268,9 +246,14 @@ int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_mor
 	int r;
 
 	p.out = &out;
-	r = sum_up(&p);
-	if (r < 0)
-		return r;
+	p.bytes = calloc(s->n + 1, sizeof(*p.bytes));
+	p.stored = calloc(s->n + 1, sizeof(*p.stored));
+	if (!p.bytes || !p.stored)
+		return fail(-ENOMEM, "cannot sum up %zu leaves", s->n);
+	for (size_t i = 0; i < s->n; i++) {
+		p.bytes[i + 1] = p.bytes[i] + s->leaf[i].bytes;
+		p.stored[i + 1] = p.stored[i] + s->leaf[i].stored;
+	}
 	if (st->n == 1 && !*st->part[0].path)
 		r = leaf_table_json_put_part(&p, &st->part[0], span_str(name));
 	else
