@@ -195,6 +195,13 @@ int aws_ask_instance(struct credentials *ret)
 static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 {
 	auto_secret token = { 0 };
+	struct form_field field[] = {
+		{ "Action", span_str("AssumeRoleWithWebIdentity") },
+		{ "Version", span_str("2011-06-15") },
+		{ "RoleArn", span_str(who->role) },
+		{ "RoleSessionName", span_str(who->session ? who->session : "pytreefs") },
+		{ "WebIdentityToken" },
+	};
 	struct span text;
 	int r = secret_read_file(who->token_file, &token);
 
@@ -205,15 +212,8 @@ static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 		return r;
 	if (!text.n)
 		return fail(-EACCES, "no credentials: '%s' is empty", who->token_file);
-	r = buf_add_str(ret, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
-	if (r < 0)
-		return r;
-	r = credentials_form_add(ret, "RoleArn", span_str(who->role));
-	if (r < 0)
-		return r;
-	r = credentials_form_add(ret, "RoleSessionName",
-				 span_str(who->session ? who->session : "pytreefs"));
-	return r < 0 ? r : credentials_form_add(ret, "WebIdentityToken", text);
+	field[ARRAY_LEN(field) - 1].value = text;
+	return credentials_form(field, ARRAY_LEN(field), ret);
 }
 
 static int identity_url(const struct aws_web_identity *who, char **ret)

@@ -44,53 +44,6 @@ static int hmac(const void *key, size_t n, struct span text, uint8_t ret[HASH])
 		       fail(-ENOMEM, "cannot sign a request");
 }
 
-static int aws_sign_add_names(const struct aws_request *q, struct buf *b)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < q->n_headers && r >= 0; i++)
-		r = buf_addf(b, "%s%s", i ? ";" : "", q->header[i].name);
-	return r;
-}
-
-static int add_scope(const struct aws_request *q, struct buf *b)
-{
-	return buf_addf(b, "%.*s/%s/%s/aws4_request", DAY, q->time, q->region, q->service);
-}
-
-/* Append the text that is signed: it has a hash of the canonical request. */
-static int aws_sign_add_text(const struct aws_request *q, struct buf *b)
-{
-	uint8_t hash[HASH];
-	auto_buf canonical = { 0 };
-	int r = buf_addf(&canonical, "%s\n%s\n%s\n", q->method, q->path, q->query);
-
-	for (size_t i = 0; i < q->n_headers && r >= 0; i++)
-		r = buf_addf(&canonical, "%s:%s\n", q->header[i].name, q->header[i].value);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&canonical, '\n');
-	if (r < 0)
-		return r;
-	r = aws_sign_add_names(q, &canonical);
-	if (r < 0)
-		return r;
-	r = buf_addf(&canonical, "\n%s", q->body_hash);
-	if (r < 0)
-		return r;
-	r = buf_addf(b, "AWS4-HMAC-SHA256\n%s\n", q->time);
-	if (r < 0)
-		return r;
-	r = add_scope(q, b);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(b, '\n');
-	if (r < 0)
-		return r;
-	sha256(buf_span(&canonical), hash);
-	return buf_add_hex(b, span_of(hash, HASH));
-}
-
 static int aws_sign_text(const struct aws_request *q, struct span text, uint8_t ret[HASH])
 {
 	const struct span step[] = { span_of(q->time, DAY), span_str(q->region),
@@ -113,27 +66,33 @@ static int aws_sign_text(const struct aws_request *q, struct span text, uint8_t 
 
 int aws_authorization(const struct aws_request *q, struct buf *ret)
 {
-	uint8_t signature[HASH];
-	auto_buf text = { 0 };
-	int r = aws_sign_add_text(q, &text);
+	auto_free char *scope =
+		str_fmt("%.*s/%s/%s/aws4_request", DAY, q->time, q->region, q->service);
+	auto_buf canonical = { 0 }, names = { 0 }, text = { 0 };
+	uint8_t hash[HASH];
+	char hex[2 * HASH + 1];
+	int r = scope ? buf_addf(&canonical, "%s\n%s\n%s\n", q->method, q->path, q->query) :
+			fail(-ENOMEM, "cannot sign a request");
 
+	for (size_t i = 0; i < q->n_headers && r >= 0; i++) {
+		r = buf_addf(&canonical, "%s:%s\n", q->header[i].name, q->header[i].value);
+		if (r >= 0)
+			r = buf_addf(&names, "%s%s", i ? ";" : "", q->header[i].name);
+	}
 	if (r < 0)
 		return r;
-	r = aws_sign_text(q, buf_span(&text), signature);
+	r = buf_addf(&canonical, "\n%.*s\n%s", SPAN_ARG(buf_span(&names)), q->body_hash);
 	if (r < 0)
 		return r;
-	r = buf_addf(ret, "AWS4-HMAC-SHA256 Credential=%s/", q->key_id);
+	sha256(buf_span(&canonical), hash);
+	hex_text(span_of(hash, HASH), hex);
+	r = buf_addf(&text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", q->time, scope, hex);
 	if (r < 0)
 		return r;
-	r = add_scope(q, ret);
+	r = aws_sign_text(q, buf_span(&text), hash);
 	if (r < 0)
 		return r;
-	r = buf_add_str(ret, ", SignedHeaders=");
-	if (r < 0)
-		return r;
-	r = aws_sign_add_names(q, ret);
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, ", Signature=");
-	return r < 0 ? r : buf_add_hex(ret, span_of(signature, HASH));
+	hex_text(span_of(hash, HASH), hex);
+	return buf_addf(ret, "AWS4-HMAC-SHA256 Credential=%s/%s, SignedHeaders=%.*s, Signature=%s",
+			q->key_id, scope, SPAN_ARG(buf_span(&names)), hex);
 }

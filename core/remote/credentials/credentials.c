@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 
 #define RENEW_BEFORE 300 /* seconds */
@@ -71,15 +72,15 @@ static bool is_usable(const struct credentials_cache *c, int64_t now)
 	return c->is_found && !c->is_expired && (!c->keys.expires || now < c->keys.expires);
 }
 
-static bool is_equal(const char *a, const char *b)
-{
-	return !strcmp(a ? a : "", b ? b : "");
-}
-
 static bool credentials_is_same(const struct credentials *a, const struct credentials *b)
 {
-	return is_equal(a->id, b->id) && is_equal(a->secret, b->secret) &&
-	       is_equal(a->token, b->token);
+	const char *const x[] = { a->id, a->secret, a->token }, *const y[] = { b->id, b->secret,
+									       b->token };
+
+	for (size_t i = 0; i < ARRAY_LEN(x); i++)
+		if (strcmp(x[i] ? x[i] : "", y[i] ? y[i] : "") != 0)
+			return false;
+	return true;
 }
 
 /* Called with the lock held. Takes ownership of the keys. */
@@ -148,13 +149,10 @@ int credentials_ensure(struct credentials_cache *c)
 
 int credentials_get(struct credentials_cache *c, struct credentials *ret)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 
-	pthread_mutex_lock(&c->lock);
-	r = c->is_found ? credentials_of(c->keys.id, c->keys.secret, c->keys.token, ret) :
-			  fail(-EACCES, "there are no credentials yet");
-	pthread_mutex_unlock(&c->lock);
-	return r;
+	return c->is_found ? credentials_of(c->keys.id, c->keys.secret, c->keys.token, ret) :
+			     fail(-EACCES, "there are no credentials yet");
 }
 
 static bool have_expired(struct credentials_cache *c, bool is_certain)

@@ -101,12 +101,15 @@ char *credentials_header(const char *name, struct span value)
 	return value.n && value.n <= SECRET_MAX ? str_fmt("%s: %.*s", name, SPAN_ARG(value)) : NULL;
 }
 
-int credentials_form_add(struct buf *b, const char *name, struct span value)
+int credentials_form(const struct form_field *field, size_t n, struct buf *ret)
 {
-	int r = buf_addf(b, "%s%s=", b->n ? "&" : "", name);
+	int r = 0;
 
-	for (size_t i = 0; i < value.n && r >= 0; i++)
-		r = buf_addf(b, "%%%02X", value.p[i]);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = buf_addf(ret, "%s%s=", i ? "&" : "", field[i].name);
+		for (size_t k = 0; k < field[i].value.n && r >= 0; k++)
+			r = buf_addf(ret, "%%%02X", field[i].value.p[k]);
+	}
 	return r;
 }
 

@@ -34,8 +34,12 @@ int credentials_refused(int r, const char *what);
 /* "Name: value", without white space at the end of the value; NULL: the value is not valid, or
  * memory is short. */
 char *credentials_header(const char *name, struct span value);
-/* Append "NAME=value" to a form. */
-int credentials_form_add(struct buf *b, const char *name, struct span value);
+/* Write a form: "NAME=value&NAME=value", with values in escapes. */
+struct form_field {
+	const char *name;
+	struct span value;
+};
+int credentials_form(const struct form_field *field, size_t n, struct buf *ret);
 /* Whether a secret may be sent to a URL: over https, to this machine, or to one of these hosts. */
 bool credentials_may_go_to(const char *url, const char *const *host, size_t n_hosts);
 

@@ -49,26 +49,28 @@ static int google_ask(struct credentials_question *q, unsigned progress_ms, bool
 static int service_form(const struct google_account *a, const char *scope, struct buf *ret)
 {
 	auto_secret assertion = { 0 };
+	struct form_field field[] = {
+		{ "grant_type", span_str("urn:ietf:params:oauth:grant-type:jwt-bearer") },
+		{ "assertion" },
+	};
 	int r = google_assertion(a, scope, time(NULL), &assertion);
 
 	if (r < 0)
 		return r;
-	r = credentials_form_add(ret, "grant_type",
-				 span_str("urn:ietf:params:oauth:grant-type:jwt-bearer"));
-	return r < 0 ? r : credentials_form_add(ret, "assertion", buf_span(&assertion));
+	field[1].value = buf_span(&assertion);
+	return credentials_form(field, ARRAY_LEN(field), ret);
 }
 
 static int user_form(const struct google_account *a, struct buf *ret)
 {
-	int r = credentials_form_add(ret, "grant_type", span_str("refresh_token"));
+	const struct form_field field[] = {
+		{ "grant_type", span_str("refresh_token") },
+		{ "client_id", span_str(a->client_id) },
+		{ "client_secret", span_str(a->client_secret) },
+		{ "refresh_token", span_str(a->refresh_token) },
+	};
 
-	if (r < 0)
-		return r;
-	r = credentials_form_add(ret, "client_id", span_str(a->client_id));
-	if (r < 0)
-		return r;
-	r = credentials_form_add(ret, "client_secret", span_str(a->client_secret));
-	return r < 0 ? r : credentials_form_add(ret, "refresh_token", span_str(a->refresh_token));
+	return credentials_form(field, ARRAY_LEN(field), ret);
 }
 
 static int ask_endpoint(const struct google_account *a, const char *file, const char *scope,

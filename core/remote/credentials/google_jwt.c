@@ -76,40 +76,39 @@ int jws_rs256(const char *key_text, struct span header, struct span payload, str
 	return r < 0 ? r : buf_add_span(ret, buf_span(&text));
 }
 
-static int jwt_add_member(struct buf *b, const char *name, const char *value)
+/* A JSON object of strings; NULL: it has no such member. */
+static int jwt_add_object(struct buf *b, const char *const (*member)[2], size_t n)
 {
-	int r = buf_addf(b, "%s\"%s\":", b->n ? "," : "{", name);
+	int r = buf_add_byte(b, '{');
 
-	return r < 0 ? r : json_put_str(b, span_str(value), JSON_COMPACT);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		if (!member[i][1])
+			continue;
+		r = json_put_member(b, span_str(member[i][0]), JSON_COMPACT);
+		if (r >= 0)
+			r = json_put_str(b, span_str(member[i][1]), JSON_COMPACT);
+	}
+	return r < 0 ? r : buf_add_byte(b, '}');
 }
 
 int google_assertion(const struct google_account *a, const char *scope, int64_t now,
 		     struct buf *ret)
 {
+	const char *const of_header[][2] = { { "alg", "RS256" },
+					     { "typ", "JWT" },
+					     { "kid", a->key_id } };
+	const char *const of_claims[][2] = { { "iss", a->email },
+					     { "scope", scope },
+					     { "aud", a->token_uri } };
 	auto_buf header = { 0 }, claims = { 0 };
-	int r = jwt_add_member(&header, "alg", "RS256");
+	int r = jwt_add_object(&header, of_header, ARRAY_LEN(of_header));
 
 	if (r < 0)
 		return r;
-	r = jwt_add_member(&header, "typ", "JWT");
+	r = jwt_add_object(&claims, of_claims, ARRAY_LEN(of_claims));
 	if (r < 0)
 		return r;
-	if (a->key_id)
-		r = jwt_add_member(&header, "kid", a->key_id);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&header, '}');
-	if (r < 0)
-		return r;
-	r = jwt_add_member(&claims, "iss", a->email);
-	if (r < 0)
-		return r;
-	r = jwt_add_member(&claims, "scope", scope);
-	if (r < 0)
-		return r;
-	r = jwt_add_member(&claims, "aud", a->token_uri);
-	if (r < 0)
-		return r;
+	claims.n--;
 	r = buf_addf(&claims, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now, now + LIFETIME);
 	return r < 0 ? r : jws_rs256(a->private_key, buf_span(&header), buf_span(&claims), ret);
 }

@@ -56,6 +56,7 @@ static int gcs_put(struct store *s, const char *path, struct span content, const
 	uint32_t crc = crc32c(content);
 	const uint8_t crc_bytes[] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16),
 				      (uint8_t)(crc >> 8), (uint8_t)crc };
+	auto_buf crc_text = { 0 };
 	char *url;
 	int r = upload_url(s, path, "multipart", if_tag, &url);
 
@@ -67,15 +68,14 @@ static int gcs_put(struct store *s, const char *path, struct span content, const
 	r = bucket_request_line(ret, "Content-Type", "multipart/related; boundary=" BOUNDARY);
 	if (r < 0)
 		return r;
-	r = buf_add_str(&ret->content,
-			"--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
+	r = base64_put(&crc_text, span_of(crc_bytes, sizeof(crc_bytes)), BASE64_STD);
 	if (r < 0)
 		return r;
-	r = base64_put(&ret->content, span_of(crc_bytes, sizeof(crc_bytes)), BASE64_STD);
-	if (r < 0)
-		return r;
-	r = buf_add_str(&ret->content,
-			"\"}\r\n--" BOUNDARY "\r\nContent-Type: application/octet-stream\r\n\r\n");
+	r = buf_addf(&ret->content,
+		     "--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": "
+		     "\"%.*s\"}\r\n--" BOUNDARY
+		     "\r\nContent-Type: application/octet-stream\r\n\r\n",
+		     SPAN_ARG(buf_span(&crc_text)));
 	if (r < 0)
 		return r;
 	r = buf_add_span(&ret->content, content);

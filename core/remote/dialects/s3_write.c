@@ -9,6 +9,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/remote/bucket/bucket_write.h"
@@ -113,27 +114,20 @@ static int upload_request(struct store_upload *u, const char *method, const char
 static int keep_tag(struct store_upload *u, const struct upload_part *p)
 {
 	const char *tag = p->request.q.answer.tag;
-	char *copy;
-	size_t was;
-	bool ok;
+	auto_free char *copy = strdup(tag);
+	auto_unlock pthread_mutex_t *held = lock_hold(&u->lock);
+	size_t was = u->cap_tags;
 
 	if (!*tag || strpbrk(tag, "<>&"))
 		return fail(-EIO, "cannot write '%s': part %u was answered without a tag",
 			    p->request.q.name, p->number);
-	copy = strdup(tag);
-	pthread_mutex_lock(&u->lock);
-	was = u->cap_tags;
-	ok = copy && array_reserve(u->tag, u->cap_tags, p->number);
-	for (size_t i = was; ok && i < u->cap_tags; i++)
+	if (!copy || !array_reserve(u->tag, u->cap_tags, p->number))
+		return fail(-ENOMEM, "cannot write '%s'", u->path);
+	for (size_t i = was; i < u->cap_tags; i++)
 		u->tag[i] = NULL;
-	if (ok) {
-		free(u->tag[p->number - 1]);
-		u->tag[p->number - 1] = copy;
-	}
-	pthread_mutex_unlock(&u->lock);
-	if (!ok)
-		free(copy);
-	return ok ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
+	free(u->tag[p->number - 1]);
+	u->tag[p->number - 1] = take(copy);
+	return 0;
 }
 
 static int s3_send_part(struct store_upload *u, struct upload_part *p)

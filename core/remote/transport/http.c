@@ -16,6 +16,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/digest.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/remote/transport/http_impl.h"
@@ -330,6 +331,7 @@ unsigned http_connections(const struct http *h)
 
 int http_submit(struct http *h, struct http_request *q)
 {
+	auto_unlock pthread_mutex_t *held = NULL;
 	int r;
 
 	q->result = 0;
@@ -339,17 +341,16 @@ int http_submit(struct http *h, struct http_request *q)
 	q->tries = 0;
 	q->run = (struct http_run){ .submitted = clock_ns() };
 	q->received = 0;
-	pthread_mutex_lock(&h->lock);
+	held = lock_hold(&h->lock);
 	r = http_start(h);
-	if (r >= 0) {
-		*h->tail = q;
-		h->tail = &q->run.next;
-		curl_multi_wakeup(h->multi);
-	} else {
+	if (r < 0) {
 		http_refuse(q, r);
 		q->run.done = true;
+		return r;
 	}
-	pthread_mutex_unlock(&h->lock);
+	*h->tail = q;
+	h->tail = &q->run.next;
+	curl_multi_wakeup(h->multi);
 	return r;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/remote/upload/claim.h"
@@ -93,39 +94,30 @@ static int renew(struct claim_keeper *k)
 
 int claim_keeper_renew(struct claim_keeper *k, const char *lines)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&k->lock);
 
-	pthread_mutex_lock(&k->lock);
 	k->lines = lines;
-	r = renew(k);
-	pthread_mutex_unlock(&k->lock);
-	return r;
-}
-
-/* Wait for the next renewal; false: there is none. */
-static bool sleep_until_due(struct claim_keeper *k)
-{
-	const struct timespec due = clock_timespec(clock_ns() + k->period_ns);
-	int r = 0;
-
-	while (!k->ends && r == 0)
-		r = pthread_cond_timedwait(&k->changed, &k->lock, &due);
-	return !k->ends;
+	return renew(k);
 }
 
 static void *keep(void *arg)
 {
 	struct claim_keeper *k = arg;
+	auto_unlock pthread_mutex_t *held = lock_hold(&k->lock);
 	int r = 0;
 
-	pthread_mutex_lock(&k->lock);
-	while (r != -EEXIST && sleep_until_due(k)) {
+	while (r != -EEXIST) {
+		const struct timespec due = clock_timespec(clock_ns() + k->period_ns);
+
+		for (r = 0; !k->ends && r == 0;)
+			r = pthread_cond_timedwait(&k->changed, &k->lock, &due);
+		if (k->ends)
+			break;
 		r = renew(k);
 		if (r == -EEXIST)
 			log_warn("%s; it cannot be committed", err_text(r));
 		err_clear();
 	}
-	pthread_mutex_unlock(&k->lock);
 	return NULL;
 }
 

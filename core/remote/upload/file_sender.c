@@ -335,8 +335,8 @@ static bool do_next(struct file_sender *fs)
 static void *sender_work(void *arg)
 {
 	struct file_sender *fs = arg;
+	auto_unlock pthread_mutex_t *held = lock_hold(&fs->lock);
 
-	pthread_mutex_lock(&fs->lock);
 	while (!fs->ended) {
 		if (do_next(fs))
 			continue;
@@ -344,7 +344,6 @@ static void *sender_work(void *arg)
 		pthread_cond_wait(&fs->changed, &fs->lock);
 		fs->idle--;
 	}
-	pthread_mutex_unlock(&fs->lock);
 	return NULL;
 }
 
@@ -463,18 +462,15 @@ int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *pat
 
 int file_sender_wait(struct file_sender *fs, int (*check)(void *arg), void *arg)
 {
-	int r;
+	auto_unlock pthread_mutex_t *held = lock_hold(&fs->lock);
 
-	pthread_mutex_lock(&fs->lock);
 	fs->check = check;
 	fs->arg = arg;
 	while ((fs->first && !fs->stop) || fs->busy)
 		if (!do_next(fs))
 			pthread_cond_wait(&fs->changed, &fs->lock);
 	fs->check = NULL;
-	r = fs->why.code ? err_restore(&fs->why) : 0;
-	pthread_mutex_unlock(&fs->lock);
-	return r;
+	return fs->why.code ? err_restore(&fs->why) : 0;
 }
 
 int file_sender_drop_others(struct file_sender *fs)

@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/remote/transport/secret.h"
@@ -163,13 +164,12 @@ void web_headers_refresh(struct web_headers *w)
 
 int web_headers_add(struct web_headers *w, struct http_headers *ret)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&w->lock);
 	int r = 0;
 
-	pthread_mutex_lock(&w->lock);
 	for (size_t at = 0; at < w->lines.n && r >= 0;
 	     at += strlen((const char *)w->lines.p + at) + 1)
 		r = http_header(ret, (const char *)w->lines.p + at);
-	pthread_mutex_unlock(&w->lock);
 	return r;
 }
 
