@@ -39,26 +39,19 @@ uint32_t utf8_code(const uint8_t *p, size_t n)
 	return c;
 }
 
-/* The length of the run at the start of s that is written unchanged in every style. */
-static size_t plain_run(struct span s)
-{
-	size_t n = 0;
-
-	while (n < s.n && s.p[n] >= 0x20 && s.p[n] < 0x7f && s.p[n] != '"' && s.p[n] != '\\')
-		n++;
-	return n;
-}
-
 int json_put_str(struct buf *out, struct span s, enum json_style style)
 {
 	int r = buf_add_byte(out, '"');
 
 	for (size_t i = 0; i < s.n && r >= 0;) {
-		size_t run = plain_run(span_from(s, i)), n;
+		size_t from = i, n;
 		uint32_t c;
 
-		r = buf_add(out, s.p + i, run);
-		i += run;
+		/* This is written unchanged in every style. */
+		while (i < s.n && s.p[i] >= 0x20 && s.p[i] < 0x7f && s.p[i] != '"' &&
+		       s.p[i] != '\\')
+			i++;
+		r = buf_add(out, s.p + from, i - from);
 		if (r < 0 || i == s.n)
 			break;
 		n = utf8_len(span_from(s, i));

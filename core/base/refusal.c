@@ -75,21 +75,16 @@ static uint64_t room_now(void)
 	return s.limit - MIN(s.limit, s.used);
 }
 
-static bool refusal_holds(const struct refusal *f, uint64_t mark)
-{
-	uint64_t room = room_now();
-
-	if (f->mark != mark || clock_ns() >= f->until)
-		return false;
-	return f->note.code != -ENOMEM || room - MIN(room, f->room) < ROOM_STEP;
-}
-
 int refusal_ask(struct refusal_key key, uint64_t mark)
 {
 	auto_unlock pthread_mutex_t *held = lock_hold(&refusals.lock);
 	const struct refusal *f = refusal_find(key);
+	uint64_t room;
 
-	return f && refusal_holds(f, mark) ? err_restore(&f->note) : 0;
+	if (!f || f->mark != mark || clock_ns() >= f->until)
+		return 0;
+	room = f->note.code == -ENOMEM ? room_now() : 0;
+	return room - MIN(room, f->room) < ROOM_STEP ? err_restore(&f->note) : 0;
 }
 
 int refusal_keep(struct refusal_key key, uint64_t mark, int64_t began, int r)

@@ -8,7 +8,7 @@
 #include "core/base/path.h"
 #include "core/remote/bucket/bucket_write.h"
 
-int bucket_prepare(struct store *s)
+static int bucket_prepare(struct store *s)
 {
 	struct credentials_cache *c = bucket_of(s)->credentials;
 

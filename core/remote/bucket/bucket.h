@@ -61,7 +61,6 @@ static inline struct bucket *bucket_of(const struct store *s)
 extern const struct bucket_dialect s3_dialect, gcs_dialect;
 
 /* Members of struct store_kind, in bucket.c and bucket_look.c. */
-int bucket_prepare(struct store *s);
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret);
 int bucket_look(struct store *s, const char *path, struct io_object *ret);
 int bucket_reach(struct store *s, const char *path, size_t *ret);

@@ -59,7 +59,7 @@ static int listing_request(struct store_listing *a)
 	if (r < 0)
 		return r;
 	a->req.limit = BUCKET_PAGE_BYTES;
-	return http_submit(a->s->http, &a->req);
+	return store_request_submit(a->s, &a->req);
 }
 
 int bucket_list_begin(struct store *s, const char *path, unsigned most, struct store_listing **ret)
@@ -156,11 +156,8 @@ int bucket_list_end(struct store_listing *listing, struct io_object *ret)
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 {
 	auto_of(store_listing) struct store_listing *a = NULL;
-	int r = bucket_prepare(s);
+	int r = bucket_list_begin(s, path, 0, &a);
 
-	if (r < 0)
-		return r;
-	r = bucket_list_begin(s, path, 0, &a);
 	if (r < 0)
 		return r;
 	r = listing_wait(a);
@@ -182,11 +179,8 @@ int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 static int look_into(struct store *s, const char *path, struct io_object *ret)
 {
 	struct store_listing *a;
-	int r = bucket_prepare(s);
+	int r = bucket_list_begin(s, path, 0, &a);
 
-	if (r < 0)
-		return r;
-	r = bucket_list_begin(s, path, 0, &a);
 	return r < 0 ? r : bucket_list_end(a, ret);
 }
 
@@ -241,10 +235,10 @@ static int list_ahead(struct store *s, const char *path)
 	struct store_listing *first;
 	struct err_note why = { 0 };
 	struct io_object dir;
-	int r = a ? bucket_prepare(s) : fail(-ENOMEM, "cannot list '%s'", path);
+	int r;
 
-	if (r < 0)
-		return r;
+	if (!a)
+		return fail(-ENOMEM, "cannot list '%s'", path);
 	a->s = s;
 	r = bucket_list_begin(s, path, 0, &first);
 	if (r < 0)
@@ -290,16 +284,6 @@ int bucket_look(struct store *s, const char *path, struct io_object *ret)
 static const char *const guesses[] = { "_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt" };
 _Static_assert(GUESS_PARTS *ARRAY_LEN(guesses) <= AHEAD_RANGES, "all are requested");
 
-static void guess_documents(struct store_ahead *a, const char *dir)
-{
-	for (size_t i = 0; i < ARRAY_LEN(guesses); i++) {
-		auto_free char *path = str_fmt("%s/%s", dir, guesses[i]);
-
-		if (path && first_range_guess(a->s, path, &a->range[a->n_ranges]) >= 0)
-			a->n_ranges++;
-	}
-}
-
 /* end[i]: how many bytes of the path are the directory of listing i. */
 static int begin_reach(struct store_ahead *a, const char *path, size_t end[AHEAD_LISTINGS])
 {
@@ -321,8 +305,12 @@ static int begin_reach(struct store_ahead *a, const char *path, size_t end[AHEAD
 			  fail(-ENOMEM, "cannot look for '%s'", path);
 		if (r < 0)
 			return r;
-		if (is_short && path[at])
-			guess_documents(a, dir);
+		for (size_t i = 0; i < ARRAY_LEN(guesses) && is_short && path[at]; i++) {
+			auto_free char *guess = str_fmt("%s/%s", dir, guesses[i]);
+
+			if (guess && first_range_guess(a->s, guess, &a->range[a->n_ranges]) >= 0)
+				a->n_ranges++;
+		}
 	}
 	return 0;
 }
@@ -333,10 +321,10 @@ int bucket_reach(struct store *s, const char *path, size_t *ret)
 	auto_free struct store_ahead *a = calloc(1, sizeof(*a));
 	size_t end[AHEAD_LISTINGS], n;
 	struct err_note why;
-	int r = a ? bucket_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);
+	int r;
 
-	if (r < 0)
-		return r;
+	if (!a)
+		return fail(-ENOMEM, "cannot look for '%s'", path);
 	a->s = s;
 	r = begin_reach(a, path, end);
 	err_save(r, &why);

@@ -63,32 +63,22 @@ int bucket_add_lines(const struct bucket_request *b, struct http_headers *ret)
 	return r;
 }
 
-int bucket_submit(struct store *s, struct bucket_request *b)
-{
-	int r = bucket_prepare(s);
-
-	return r < 0 ? r : http_submit(s->http, &b->q);
-}
-
 int bucket_send(struct store *s, struct bucket_request *b)
 {
-	int r = bucket_submit(s, b);
+	int r = store_request_submit(s, &b->q);
 
 	return r < 0 ? r : store_request_wait(s, &b->q);
 }
 
 int bucket_about_begin(struct store *s, const char *path, struct http_request *ret)
 {
-	int r = bucket_prepare(s);
+	int r = store_request(s, path, NULL, ret);
 
-	if (r < 0)
-		return r;
-	r = store_request(s, path, NULL, ret);
 	if (r < 0)
 		return r;
 	r = s->dialect->about(s, path, ret);
 	if (r >= 0)
-		r = http_submit(s->http, ret);
+		r = store_request_submit(s, ret);
 	if (r < 0)
 		store_request_release(ret);
 	return r;
@@ -176,15 +166,12 @@ int store_get(struct io_store *store, const char *path, size_t limit, struct buf
 {
 	struct store *s = store_of(store);
 	auto_store_request q = { 0 };
-	int r = bucket_prepare(s);
+	int r = store_request(s, path, NULL, &q);
 
 	if (r < 0)
 		return r;
-	r = store_request(s, path, NULL, &q);
-	if (r < 0)
-		return r;
 	q.limit = limit;
-	r = http_submit(s->http, &q);
+	r = store_request_submit(s, &q);
 	if (r < 0)
 		return r;
 	r = store_request_wait(s, &q);
@@ -208,7 +195,7 @@ static int bucket_write_remove_some(struct store *s, const char *const *path, si
 	for (; made < n && r >= 0; made += r >= 0)
 		r = bucket_write_table(s)->remove(s, path[made], &b[made]);
 	for (; begun < made && r >= 0; begun += r >= 0)
-		r = bucket_submit(s, &b[begun]);
+		r = store_request_submit(s, &b[begun].q);
 	err_save(r, &why);
 	for (size_t i = 0; i < begun; i++) {
 		int e = store_request_wait(s, &b[i].q);

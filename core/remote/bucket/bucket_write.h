@@ -75,8 +75,7 @@ int bucket_request(struct store *s, const char *path, const char *method, char *
 int bucket_request_line(struct bucket_request *b, const char *name, const char *value);
 void bucket_request_release(struct bucket_request *b);
 #define auto_bucket_request __attribute__((cleanup(bucket_request_release))) struct bucket_request
-int bucket_submit(struct store *s, struct bucket_request *b);
-/* bucket_submit() and store_request_wait(). */
+/* Send a request and wait for the answer. */
 int bucket_send(struct store *s, struct bucket_request *b);
 /*
  * Send a request for the metadata of one object; the caller waits for it, calls the dialect's

@@ -187,27 +187,6 @@ static int from_identity(const struct aws_credentials *c, struct credentials *re
 	return r < 0 ? r : 1;
 }
 
-static int from_container(const struct aws_credentials *c, struct credentials *ret)
-{
-	int r;
-
-	if (!aws_has_container())
-		return 0;
-	r = aws_ask_container(c->container_file, ret);
-	return r < 0 ? r : 1;
-}
-
-static int from_instance(struct credentials *ret)
-{
-	const char *disabled = env_value("AWS_EC2_METADATA_DISABLED");
-	int r;
-
-	if (disabled && !strcasecmp(disabled, "true"))
-		return 0;
-	r = aws_ask_instance(ret);
-	return r < 0 ? r : 1;
-}
-
 /* Credentials that are found without a request to a server. */
 static int find_at_hand(void *arg, struct credentials *ret)
 {
@@ -220,17 +199,17 @@ static int find_at_hand(void *arg, struct credentials *ret)
 static int aws_find(void *arg, struct credentials *ret)
 {
 	const struct aws_credentials *c = arg;
+	const char *disabled = env_value("AWS_EC2_METADATA_DISABLED");
 	int r = find_at_hand(arg, ret);
 
 	if (r == 0)
 		r = from_identity(c, ret);
-	if (r == 0)
-		r = from_container(c, ret);
 	if (r != 0)
 		return MIN(r, 0);
-	r = from_instance(ret);
-	if (r == 0)
-		r = fail(-EACCES, "no credentials");
+	if (aws_has_container())
+		return aws_ask_container(c->container_file, ret);
+	r = disabled && !strcasecmp(disabled, "true") ? fail(-EACCES, "no credentials") :
+							aws_ask_instance(ret);
 	return r < 0 ? err_at(r,
 			      "neither AWS_ACCESS_KEY_ID nor the profile '%s' of '%s' has any (-o "
 			      "anonymous asks without)",

@@ -150,30 +150,24 @@ static int google_find(void *arg, struct credentials *ret)
 
 /* ---- opening ---- */
 
-static int google_find_file(struct google_credentials *c)
-{
-	const char *given = env_value("GOOGLE_APPLICATION_CREDENTIALS");
-	const char *config = env_value("CLOUDSDK_CONFIG");
-	auto_free char *configured = config ? str_fmt("%s/" FILE_NAME, config) : NULL;
-
-	if (config && !configured)
-		return fail(-ENOMEM, "cannot hold credentials");
-	c->is_given = given != NULL;
-	return path_of_user(given ? given : configured, ".config/gcloud/" FILE_NAME, &c->file);
-}
-
 static const struct credentials_source source = { .find = google_find };
 
 int google_credentials_new(bool writes, struct google_credentials **ret)
 {
+	const char *given = env_value("GOOGLE_APPLICATION_CREDENTIALS");
+	const char *config = env_value("CLOUDSDK_CONFIG");
+	auto_free char *configured = config ? str_fmt("%s/" FILE_NAME, config) : NULL;
 	struct google_credentials *c = calloc(1, sizeof(*c));
 	int r;
 
-	if (!c)
+	if (!c || (config && !configured)) {
+		free(c);
 		return fail(-ENOMEM, "cannot hold credentials");
+	}
 	c->scope = writes ? SCOPE_WRITE : SCOPE_READ;
+	c->is_given = given != NULL;
 	credentials_cache_init(&c->cache, &source, c);
-	r = google_find_file(c);
+	r = path_of_user(given ? given : configured, ".config/gcloud/" FILE_NAME, &c->file);
 	if (r < 0) {
 		google_credentials_free(c);
 		return r;

@@ -176,7 +176,7 @@ static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t f
 		return r;
 	p->request.q.send = span_from(p->bytes, (size_t)(from - p->off));
 	p->request.q.is_single_try = true;
-	return bucket_submit(u->s, &p->request);
+	return store_request_submit(u->s, &p->request.q);
 }
 
 /* Read from an answer how much of the upload the server has: everything, if the object exists. */

@@ -26,8 +26,8 @@ static bool may_be_in_a_host(const char *bucket)
 	return !bucket[n] && n >= 3 && n <= 63 && bucket[0] != '-' && bucket[n - 1] != '-';
 }
 
-static int s3_place_parse(const char *url, const struct url_store_opts *opts, const char *endpoint,
-			  const char *region, struct s3_place *p)
+int s3_place(const char *url, const struct url_store_opts *opts, const char *endpoint,
+	     const char *region, struct s3_place *p)
 {
 	auto_free char *standard = NULL;
 	struct endpoint e = { 0 };
@@ -35,6 +35,9 @@ static int s3_place_parse(const char *url, const struct url_store_opts *opts, co
 
 	if (r < 0)
 		return r;
+	if (opts->endpoint)
+		endpoint = opts->endpoint;
+	region = opts->region ? opts->region : region ? region : REGION_STANDARD;
 	if (!s3_region_is_valid(region))
 		return fail(-EINVAL, "'%s' is not the name of a region", region);
 	p->region = strdup(region);
@@ -56,24 +59,6 @@ static int s3_place_parse(const char *url, const struct url_store_opts *opts, co
 	p->url = str_fmt("%.*s%s%.*s%s%s", SPAN_ARG(e.scheme), p->host, SPAN_ARG(e.path),
 			 p->is_virtual ? "" : "/", p->is_virtual ? "" : p->bucket);
 	return p->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
-}
-
-int s3_place(const char *url, const struct url_store_opts *opts, const char *endpoint,
-	     const char *region, struct s3_place *ret)
-{
-	struct s3_place p = { 0 };
-	int r = s3_place_parse(url, opts, opts->endpoint ? opts->endpoint : endpoint,
-			       opts->region ? opts->region :
-			       region       ? region :
-					      REGION_STANDARD,
-			       &p);
-
-	if (r < 0) {
-		s3_place_release(&p);
-		return r;
-	}
-	*ret = p;
-	return 0;
 }
 
 void s3_place_release(struct s3_place *p)

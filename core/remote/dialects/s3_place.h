@@ -15,9 +15,12 @@ struct s3_place {
 	char *host;      /* the value of the header Host */
 };
 
-/* endpoint and region come from the environment; NULL: not set. -EINVAL with a note. */
+/*
+ * endpoint and region come from the environment; NULL: not set. -EINVAL with a note. The caller
+ * releases the place, which is zeroed before, also on failure.
+ */
 int s3_place(const char *url, const struct url_store_opts *opts, const char *endpoint,
-	     const char *region, struct s3_place *ret);
+	     const char *region, struct s3_place *p);
 void s3_place_release(struct s3_place *p);
 bool s3_region_is_valid(const char *region);
 

@@ -32,7 +32,7 @@ static int first_range_submit(struct store *s, const char *path, char *url,
 	}
 	if (!f->path || (want && !f->piece.p))
 		return fail(-ENOMEM, "cannot read '%s'", path);
-	return http_submit(s->http, &f->req);
+	return store_request_submit(s, &f->req);
 }
 
 static int first_range_send(struct store *s, const char *path, char *url,

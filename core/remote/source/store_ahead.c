@@ -98,6 +98,7 @@ void store_ahead_of_document(struct store *s, const struct io_file *file, uint64
 	auto_of(object_list) struct object_list *l = NULL;
 	auto_free struct store_ahead *a = NULL;
 	auto_free char *dir = NULL;
+	bool is_step, is_database;
 
 	/* Without a tag an object is known only by its size, which is not enough. */
 	if (!*file->tag || !file->size || file->size > document_most(path_last(file->key)) ||
@@ -109,13 +110,10 @@ void store_ahead_of_document(struct store *s, const struct io_file *file, uint64
 	if (!l)
 		return;
 	a->s = s;
-	if (s->kind->prepare(s) >= 0) {
-		bool is_step = object_list_find(l, "_CHECKPOINT_METADATA", NULL);
-		bool is_database = object_list_find(l, "manifest.ocdbt", NULL);
-
-		for (size_t i = 0; i < l->n; i++)
-			if (request_entry(a, l, &l->entry[i], is_step, is_database) < 0)
-				break;
-	}
+	is_step = object_list_find(l, "_CHECKPOINT_METADATA", NULL);
+	is_database = object_list_find(l, "manifest.ocdbt", NULL);
+	for (size_t i = 0; i < l->n; i++)
+		if (request_entry(a, l, &l->entry[i], is_step, is_database) < 0)
+			break;
 	store_ahead_end(a);
 }

@@ -153,12 +153,9 @@ static int store_read_begin(struct store *s, struct batch *b, struct io_req *req
 	}
 	if (b->n)
 		qsort(b->part, b->n, sizeof(*b->part), store_read_by_place);
-	r = s->kind->prepare(s);
-	if (r < 0)
-		return r;
 	r = make_requests(s, b);
 	while (r >= 0 && b->begun < b->n_requests) {
-		r = http_submit(s->http, &b->request[b->begun]);
+		r = store_request_submit(s, &b->request[b->begun]);
 		b->begun += r >= 0;
 	}
 	return r;

@@ -131,11 +131,8 @@ static int look_by_range(struct store *s, const char *path, const struct io_want
 			 struct io_object *ret)
 {
 	auto_first_range first = { 0 };
-	int r = s->kind->prepare(s);
+	int r = first_range_begin(s, path, NULL, want, &first);
 
-	if (r < 0)
-		return r;
-	r = first_range_begin(s, path, NULL, want, &first);
 	if (r < 0)
 		return r;
 	r = first_range_end(s, &first);
@@ -285,18 +282,23 @@ static const struct io_store_ops ops = {
 
 /* ---- opening ---- */
 
+int store_request_submit(struct store *s, struct http_request *q)
+{
+	int r = s->kind->prepare(s);
+
+	if (r >= 0)
+		return http_submit(s->http, q);
+	http_refuse(q, r);
+	return r;
+}
+
 int store_request_wait(struct store *s, struct http_request *q)
 {
 	int r = http_wait(s->http, q);
 
 	for (int i = 0; i < RENEWALS && r < 0 && q->has_expired; i++) {
 		err_clear();
-		r = s->kind->prepare(s);
-		if (r < 0) {
-			http_refuse(q, r);
-			return r;
-		}
-		r = http_submit(s->http, q);
+		r = store_request_submit(s, q);
 		if (r < 0)
 			return r;
 		r = http_wait(s->http, q);
@@ -345,24 +347,10 @@ bool store_is_bucket(const char *url)
 	return scheme && scheme->dialect;
 }
 
-static int url_fill(struct store *s, const char *url)
-{
-	struct http_opts ho = HTTP_OPTS_DEFAULT;
-	int r = s->kind->open(s, url);
-
-	if (r < 0)
-		return r;
-	if (s->opts.connections)
-		ho.connections = s->opts.connections;
-	/* OpenSSL's variable, which libcurl itself ignores. */
-	ho.ca_file = getenv("SSL_CERT_FILE");
-	ho.netrc_file = s->netrc_file;
-	return http_new(&ho, &s->http);
-}
-
 /* Without the cache on disk. */
 static int url_open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
+	struct http_opts ho = HTTP_OPTS_DEFAULT;
 	const struct scheme *scheme = scheme_of(url);
 	struct store *s;
 	int r;
@@ -381,7 +369,14 @@ static int url_open_store(const char *url, const struct url_store_opts *opts, st
 	s->base.no_rename = s->kind->no_rename;
 	s->base.no_list = s->kind->no_list;
 	dir_cache_init(&s->dirs, opts->listing_ms ? opts->listing_ms : LISTING_MS);
-	r = url_fill(s, url);
+	if (opts->connections)
+		ho.connections = opts->connections;
+	/* OpenSSL's variable, which libcurl itself ignores. */
+	ho.ca_file = getenv("SSL_CERT_FILE");
+	r = s->kind->open(s, url);
+	ho.netrc_file = s->netrc_file;
+	if (r >= 0)
+		r = http_new(&ho, &s->http);
 	if (r < 0) {
 		store_free(&s->base);
 		return r;
@@ -428,31 +423,26 @@ static struct store *store_of_search(const struct url_search *search, const char
 	return s;
 }
 
-static int url_add_cache(struct store *s)
-{
-	const struct store_cache_opts opts = { .dir = s->opts.cache_dir,
-					       .limit = s->opts.cache_dir_limit,
-					       .root = s->root,
-					       .store = &s->base,
-					       .submit = store_submit,
-					       .wait = store_wait };
-
-	/* A search has one store for all attempts to open a directory on its path. */
-	store_cache_free(take(s->cache));
-	return store_cache_new(&opts, &s->cache);
-}
-
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret)
 {
 	struct store *s = store_of_search(opts->search, url);
-	int r = 0;
+	int r = s ? 0 : url_open_store(url, opts, &s);
 
-	if (!s)
-		r = url_open_store(url, opts, &s);
 	if (r < 0)
 		return r;
 	s->opts = *opts;
-	r = opts->cache_dir ? url_add_cache(s) : 0;
+	if (opts->cache_dir) {
+		const struct store_cache_opts of_cache = { .dir = opts->cache_dir,
+							   .limit = opts->cache_dir_limit,
+							   .root = s->root,
+							   .store = &s->base,
+							   .submit = store_submit,
+							   .wait = store_wait };
+
+		/* A search has one store for all attempts to open a directory on its path. */
+		store_cache_free(take(s->cache));
+		r = store_cache_new(&of_cache, &s->cache);
+	}
 	if (r < 0)
 		store_free(&s->base);
 	else

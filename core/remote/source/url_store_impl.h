@@ -32,7 +32,7 @@ struct store_kind {
 	/* Sets base.url, root and own; frees nothing on failure. */
 	int (*open)(struct store *s, const char *url);
 	void (*close)(struct store *s);
-	/* Called before requests are made, by the thread that waits for them. */
+	/* Called by store_request_submit(): the client's thread never waits for credentials. */
 	int (*prepare)(struct store *s);
 	/* List a directory completely. -ENOENT with a note when it has no entries. */
 	int (*fetch)(struct store *s, const char *path, struct object_list **ret);
@@ -83,9 +83,10 @@ int store_object_url(const struct store *s, const char *path, char **ret);
 /* The attributes of an object by the headers of an answer. -EIO if its size is missing. */
 int store_object_of(const struct http_request *q, struct io_object *ret);
 /*
- * http_wait(). A request that was refused because its credentials had expired is sent again with
- * new ones.
+ * http_submit() and http_wait(). A request that was refused because its credentials had expired is
+ * sent again with new ones.
  */
+int store_request_submit(struct store *s, struct http_request *q);
 int store_request_wait(struct store *s, struct http_request *q);
 /* List a directory completely, by one of the last listings if possible. */
 int store_directory(struct store *s, const char *path, struct object_list **ret);

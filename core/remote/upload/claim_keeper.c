@@ -61,25 +61,18 @@ static int replace(struct io_store *store, const char *path, struct span text, c
 			    store->url, path);
 }
 
-static int replace_claim(struct io_store *store, const char *path, struct span claim,
-			 unsigned number, const char *lines)
+int claim_renew(struct io_store *store, const char *path, struct span claim, unsigned number,
+		const char *lines)
 {
 	char tag[STORE_TAG_MAX];
 	auto_buf text = { 0 };
 	int r = claim_keeper_find(store, path, claim, tag);
 
-	if (r < 0)
-		return r;
 	/* S3's tags are hashes of the bytes: without the number the tag would stay the same. */
-	r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(claim), number, lines);
-	return r < 0 ? r : replace(store, path, buf_span(&text), tag);
-}
-
-int claim_renew(struct io_store *store, const char *path, struct span claim, unsigned number,
-		const char *lines)
-{
-	int r = replace_claim(store, path, claim, number, lines);
-
+	if (r >= 0)
+		r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(claim), number, lines);
+	if (r >= 0)
+		r = replace(store, path, buf_span(&text), tag);
 	if (r == -EEXIST || r == -ENOENT)
 		return taken_away(store, path);
 	if (r < 0)

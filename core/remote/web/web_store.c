@@ -33,11 +33,8 @@ static int object_of(const struct http_request *q, struct io_object *ret)
 static int web_head(struct store *s, const char *path, struct io_object *ret)
 {
 	auto_first_range f = { 0 };
-	int r = web_prepare(s);
+	int r = first_range_begin(s, path, NULL, NULL, &f);
 
-	if (r < 0)
-		return r;
-	r = first_range_begin(s, path, NULL, NULL, &f);
 	if (r < 0)
 		return r;
 	r = http_wait(s->http, &f.req);
@@ -184,7 +181,7 @@ static int add_named(struct probing *p, const char *path)
 	if (r < 0)
 		return r;
 	q.limit = DOCUMENT_MAX;
-	r = http_submit(p->s->http, &q);
+	r = store_request_submit(p->s, &q);
 	if (r < 0)
 		return r;
 	r = http_wait(p->s->http, &q);
@@ -311,10 +308,10 @@ static int web_collect(struct probing *p, struct object_list **ret)
 static int web_fetch(struct store *s, const char *path, struct object_list **ret)
 {
 	auto_free struct probing *p = calloc(1, sizeof(*p));
-	int r = p ? web_prepare(s) : fail(-ENOMEM, "cannot look into '%s'", path);
+	int r;
 
-	if (r < 0)
-		return r;
+	if (!p)
+		return fail(-ENOMEM, "cannot look into '%s'", path);
 	r = probing_init(p, s, span_str(path));
 	if (r >= 0)
 		r = add_probes(p, 0, n_names(s));

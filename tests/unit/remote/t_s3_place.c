@@ -8,7 +8,7 @@
 static void check(const char *url, const struct url_store_opts *opts, const char *endpoint,
 		  const char *region, const char *want)
 {
-	struct s3_place p;
+	struct s3_place p = { 0 };
 	auto_free char *got = NULL;
 
 	assert_int_equal(s3_place(url, opts, endpoint, region, &p), 0);
@@ -56,9 +56,10 @@ static void test_endpoints(void **state)
 static void refused(const char *url, const char *endpoint, const char *region, const char *why)
 {
 	const struct url_store_opts none = { 0 };
-	struct s3_place p;
+	struct s3_place p = { 0 };
 
 	assert_int_equal(s3_place(url, &none, endpoint, region, &p), -EINVAL);
+	s3_place_release(&p);
 	if (!strstr(err_text(-EINVAL), why) || strstr(err_text(-EINVAL), "secret"))
 		fail_msg("'%s' is not in '%s'", why, err_text(-EINVAL));
 }
