@@ -70,17 +70,16 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
 
 int json_put_name(struct buf *out, struct span name, enum json_style style)
 {
-	int r = json_put_str(out, name, style);
-
-	return r < 0 ? r : buf_add_str(out, style == JSON_COMPACT ? ":" : ": ");
+	json_put_str(out, name, style);
+	buf_add_str(out, style == JSON_COMPACT ? ":" : ": ");
+	return buf_failed(out);
 }
 
 int json_put_member(struct buf *out, struct span name, enum json_style style)
 {
-	bool is_first = !out->n || out->p[out->n - 1] == '{';
-	int r = is_first ? 0 : buf_add_str(out, style == JSON_COMPACT ? "," : ", ");
-
-	return r < 0 ? r : json_put_name(out, name, style);
+	if (out->n && out->p[out->n - 1] != '{')
+		buf_add_str(out, style == JSON_COMPACT ? "," : ", ");
+	return json_put_name(out, name, style);
 }
 
 /*
@@ -156,9 +155,10 @@ int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style
 	return r < 0 ? r : buf_add_byte(out, ']');
 }
 
-static int put_indent(struct buf *out, enum json_style style, unsigned depth)
+static void put_indent(struct buf *out, enum json_style style, unsigned depth)
 {
-	return style == JSON_PRETTY ? buf_addf(out, "\n%*s", (int)(2 * depth), "") : 0;
+	if (style == JSON_PRETTY)
+		buf_addf(out, "\n%*s", (int)(2 * depth), "");
 }
 
 static int print(struct buf *out, const struct json *j, enum json_style style, unsigned depth);
@@ -184,23 +184,18 @@ static int print_children(struct buf *out, const struct json *j, enum json_style
 	if (object && (style == JSON_COMPACT || style == JSON_PYTHON_SORTED))
 		qsort(order, j->n, sizeof(*order), json_print_by_name);
 	for (size_t i = 0; i < j->n && r >= 0; i++) {
-		r = buf_add_str(out, !i ? "" : is_python(style) ? ", " : ",");
-		if (r < 0)
-			return r;
-		r = put_indent(out, style, depth + 1);
-		if (r < 0)
-			return r;
+		buf_add_str(out, !i ? "" : is_python(style) ? ", " : ",");
+		put_indent(out, style, depth + 1);
 		if (object)
-			r = json_put_name(out, order[i]->name, style);
-		if (r < 0)
-			return r;
+			json_put_name(out, order[i]->name, style);
 		r = print(out, order[i], style, depth + 1);
 	}
 	if (r < 0)
 		return r;
 	if (j->n)
-		r = put_indent(out, style, depth);
-	return r < 0 ? r : buf_add_byte(out, object ? '}' : ']');
+		put_indent(out, style, depth);
+	buf_add_byte(out, object ? '}' : ']');
+	return buf_failed(out);
 }
 
 static int print(struct buf *out, const struct json *j, enum json_style style, unsigned depth)

@@ -36,11 +36,10 @@ int bucket_request(struct store *s, const char *path, const char *method, char *
 	return 0;
 }
 
-int bucket_request_line(struct bucket_request *b, const char *name, const char *value)
+void bucket_request_line(struct bucket_request *b, const char *name, const char *value)
 {
-	int r = buf_addf(&b->lines, "%s: %s", name, value);
-
-	return r < 0 ? r : buf_add_byte(&b->lines, 0);
+	buf_addf(&b->lines, "%s: %s", name, value);
+	buf_add_byte(&b->lines, 0);
 }
 
 void bucket_request_release(struct bucket_request *b)
@@ -56,7 +55,7 @@ void bucket_request_release(struct bucket_request *b)
 
 int bucket_add_lines(const struct bucket_request *b, struct http_headers *ret)
 {
-	int r = 0;
+	int r = buf_failed(&b->lines);
 
 	for (size_t at = 0; at < b->lines.n && r >= 0; at += strlen((char *)b->lines.p + at) + 1)
 		r = http_header(ret, (const char *)b->lines.p + at);

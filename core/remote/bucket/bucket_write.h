@@ -72,7 +72,8 @@ extern const struct bucket_write s3_write, gcs_write;
 /* Prepare a request to a URL, which it takes, also on failure. */
 int bucket_request(struct store *s, const char *path, const char *method, char *url,
 		   struct bucket_request *ret);
-int bucket_request_line(struct bucket_request *b, const char *name, const char *value);
+/* Add a header. If memory is short, the request fails when its headers are added to a try. */
+void bucket_request_line(struct bucket_request *b, const char *name, const char *value);
 void bucket_request_release(struct bucket_request *b);
 #define auto_bucket_request __attribute__((cleanup(bucket_request_release))) struct bucket_request
 /* Send a request and wait for the answer. */

@@ -71,24 +71,19 @@ int aws_authorization(const struct aws_request *q, struct buf *ret)
 	auto_buf canonical = { 0 }, names = { 0 }, text = { 0 };
 	uint8_t hash[HASH];
 	char hex[2 * HASH + 1];
-	int r = scope ? buf_addf(&canonical, "%s\n%s\n%s\n", q->method, q->path, q->query) :
-			fail(-ENOMEM, "cannot sign a request");
+	int r;
 
-	for (size_t i = 0; i < q->n_headers && r >= 0; i++) {
-		r = buf_addf(&canonical, "%s:%s\n", q->header[i].name, q->header[i].value);
-		if (r >= 0)
-			r = buf_addf(&names, "%s%s", i ? ";" : "", q->header[i].name);
+	buf_addf(&canonical, "%s\n%s\n%s\n", q->method, q->path, q->query);
+	for (size_t i = 0; i < q->n_headers; i++) {
+		buf_addf(&canonical, "%s:%s\n", q->header[i].name, q->header[i].value);
+		buf_addf(&names, "%s%s", i ? ";" : "", q->header[i].name);
 	}
-	if (r < 0)
-		return r;
-	r = buf_addf(&canonical, "\n%.*s\n%s", SPAN_ARG(buf_span(&names)), q->body_hash);
-	if (r < 0)
-		return r;
+	buf_addf(&canonical, "\n%.*s\n%s", SPAN_ARG(buf_span(&names)), q->body_hash);
 	sha256(buf_span(&canonical), hash);
 	hex_text(span_of(hash, HASH), hex);
-	r = buf_addf(&text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", q->time, scope, hex);
-	if (r < 0)
-		return r;
+	buf_addf(&text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", q->time, scope ? scope : "", hex);
+	if (!scope || buf_failed(&names) || buf_failed(&canonical) || buf_failed(&text))
+		return fail(-ENOMEM, "cannot sign a request");
 	r = aws_sign_text(q, buf_span(&text), hash);
 	if (r < 0)
 		return r;

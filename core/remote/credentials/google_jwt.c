@@ -43,52 +43,43 @@ static int jwt_sign(const char *key_text, struct span text, struct buf *ret)
 }
 
 /* Base64url without padding. */
-static int add_base64(struct buf *b, struct span s)
+static void add_base64(struct buf *b, struct span s)
 {
-	int r = base64_put(b, s, BASE64_URL);
-
-	while (r >= 0 && b->n && b->p[b->n - 1] == '=')
+	base64_put(b, s, BASE64_URL);
+	while (b->n && b->p[b->n - 1] == '=')
 		b->n--;
-	return r;
 }
 
 int jws_rs256(const char *key_text, struct span header, struct span payload, struct buf *ret)
 {
 	auto_secret text = { 0 };
 	auto_buf signature = { 0 };
-	int r = add_base64(&text, header);
+	int r;
 
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&text, '.');
-	if (r < 0)
-		return r;
-	r = add_base64(&text, payload);
+	add_base64(&text, header);
+	buf_add_byte(&text, '.');
+	add_base64(&text, payload);
+	r = buf_failed(&text);
 	if (r < 0)
 		return r;
 	r = jwt_sign(key_text, buf_span(&text), &signature);
 	if (r < 0)
 		return r;
-	r = buf_add_byte(&text, '.');
-	if (r < 0)
-		return r;
-	r = add_base64(&text, buf_span(&signature));
+	buf_add_byte(&text, '.');
+	add_base64(&text, buf_span(&signature));
+	r = buf_failed(&text);
 	return r < 0 ? r : buf_add_span(ret, buf_span(&text));
 }
 
-/* A JSON object of strings; NULL: it has no such member. */
-static int jwt_add_object(struct buf *b, const char *const (*member)[2], size_t n)
+/* Begin a JSON object with strings; NULL: it has no such member. */
+static void jwt_add_members(struct buf *b, const char *const (*member)[2], size_t n)
 {
-	int r = buf_add_byte(b, '{');
-
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		if (!member[i][1])
-			continue;
-		r = json_put_member(b, span_str(member[i][0]), JSON_COMPACT);
-		if (r >= 0)
-			r = json_put_str(b, span_str(member[i][1]), JSON_COMPACT);
-	}
-	return r < 0 ? r : buf_add_byte(b, '}');
+	buf_add_byte(b, '{');
+	for (size_t i = 0; i < n; i++)
+		if (member[i][1]) {
+			json_put_member(b, span_str(member[i][0]), JSON_COMPACT);
+			json_put_str(b, span_str(member[i][1]), JSON_COMPACT);
+		}
 }
 
 int google_assertion(const struct google_account *a, const char *scope, int64_t now,
@@ -101,14 +92,12 @@ int google_assertion(const struct google_account *a, const char *scope, int64_t 
 					     { "scope", scope },
 					     { "aud", a->token_uri } };
 	auto_buf header = { 0 }, claims = { 0 };
-	int r = jwt_add_object(&header, of_header, ARRAY_LEN(of_header));
 
-	if (r < 0)
-		return r;
-	r = jwt_add_object(&claims, of_claims, ARRAY_LEN(of_claims));
-	if (r < 0)
-		return r;
-	claims.n--;
-	r = buf_addf(&claims, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now, now + LIFETIME);
-	return r < 0 ? r : jws_rs256(a->private_key, buf_span(&header), buf_span(&claims), ret);
+	jwt_add_members(&header, of_header, ARRAY_LEN(of_header));
+	buf_add_byte(&header, '}');
+	jwt_add_members(&claims, of_claims, ARRAY_LEN(of_claims));
+	buf_addf(&claims, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now, now + LIFETIME);
+	if (buf_failed(&header) || buf_failed(&claims))
+		return -ENOMEM;
+	return jws_rs256(a->private_key, buf_span(&header), buf_span(&claims), ret);
 }

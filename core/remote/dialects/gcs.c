@@ -22,22 +22,19 @@
 static int gcs_page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
 			struct buf *ret)
 {
-	char at_most[32] = "";
-	int r;
-
+	buf_addf(ret,
+		 "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
+		 "size%%2Cgeneration%%2Cupdated)",
+		 bucket_of(s)->url);
 	if (most)
-		snprintf(at_most, sizeof(at_most), "&maxResults=%u", most);
-	r = buf_addf(ret,
-		     "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
-		     "size%%2Cgeneration%%2Cupdated)%s&prefix=",
-		     bucket_of(s)->url, at_most);
-	if (r < 0)
-		return r;
-	r = path_escape_value(ret, prefix);
-	if (r < 0 || !*token)
-		return r;
-	r = buf_add_str(ret, "&pageToken=");
-	return r < 0 ? r : path_escape_value(ret, token);
+		buf_addf(ret, "&maxResults=%u", most);
+	buf_add_str(ret, "&prefix=");
+	path_escape_value(ret, prefix);
+	if (*token) {
+		buf_add_str(ret, "&pageToken=");
+		path_escape_value(ret, token);
+	}
+	return buf_failed(ret);
 }
 
 static int gcs_url_of(const struct store *s, const char *path, const char *query, const char *tag,

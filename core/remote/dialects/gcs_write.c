@@ -56,7 +56,6 @@ static int gcs_put(struct store *s, const char *path, struct span content, const
 	uint32_t crc = crc32c(content);
 	const uint8_t crc_bytes[] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16),
 				      (uint8_t)(crc >> 8), (uint8_t)crc };
-	auto_buf crc_text = { 0 };
 	char *url;
 	int r = upload_url(s, path, "multipart", if_tag, &url);
 
@@ -65,27 +64,16 @@ static int gcs_put(struct store *s, const char *path, struct span content, const
 	r = bucket_request(s, path, "POST", url, ret);
 	if (r < 0)
 		return r;
-	r = bucket_request_line(ret, "Content-Type", "multipart/related; boundary=" BOUNDARY);
-	if (r < 0)
-		return r;
-	r = base64_put(&crc_text, span_of(crc_bytes, sizeof(crc_bytes)), BASE64_STD);
-	if (r < 0)
-		return r;
-	r = buf_addf(&ret->content,
-		     "--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": "
-		     "\"%.*s\"}\r\n--" BOUNDARY
-		     "\r\nContent-Type: application/octet-stream\r\n\r\n",
-		     SPAN_ARG(buf_span(&crc_text)));
-	if (r < 0)
-		return r;
-	r = buf_add_span(&ret->content, content);
-	if (r < 0)
-		return r;
-	r = buf_add_str(&ret->content, "\r\n--" BOUNDARY "--\r\n");
-	if (r < 0)
-		return r;
+	bucket_request_line(ret, "Content-Type", "multipart/related; boundary=" BOUNDARY);
+	buf_add_str(&ret->content,
+		    "--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
+	base64_put(&ret->content, span_of(crc_bytes, sizeof(crc_bytes)), BASE64_STD);
+	buf_add_str(&ret->content,
+		    "\"}\r\n--" BOUNDARY "\r\nContent-Type: application/octet-stream\r\n\r\n");
+	buf_add_span(&ret->content, content);
+	buf_add_str(&ret->content, "\r\n--" BOUNDARY "--\r\n");
 	ret->q.send = buf_span(&ret->content);
-	return r;
+	return buf_failed(&ret->content);
 }
 
 static int gcs_remove_object(struct store *s, const char *path, struct bucket_request *ret)
@@ -98,7 +86,8 @@ static int gcs_remove_object(struct store *s, const char *path, struct bucket_re
 	/* Drop the parameters, which are for reading the object's bytes. */
 	url[strcspn(url, "?")] = '\0';
 	r = bucket_request(s, path, "DELETE", url, ret);
-	return r < 0 ? r : bucket_request_line(ret, "Content-Type", "");
+	bucket_request_line(ret, "Content-Type", "");
+	return r;
 }
 
 /* ---- resumable uploads ---- */
@@ -116,12 +105,8 @@ static int gcs_begin(struct store_upload *u)
 	r = bucket_request(u->s, u->path, "POST", url, &b);
 	if (r < 0)
 		return r;
-	r = bucket_request_line(&b, "Content-Type", "application/json");
-	if (r < 0)
-		return r;
-	r = bucket_request_line(&b, "X-Upload-Content-Type", "application/octet-stream");
-	if (r < 0)
-		return r;
+	bucket_request_line(&b, "Content-Type", "application/json");
+	bucket_request_line(&b, "X-Upload-Content-Type", "application/octet-stream");
 	b.q.send = span_str("{}");
 	b.q.header = "Location";
 	r = bucket_send(u->s, &b);
@@ -146,13 +131,9 @@ static int session_request(struct store_upload *u, const char *method, const cha
 
 	if (r < 0)
 		return r;
-	r = bucket_request_line(ret, "Content-Type", "");
-	if (r < 0)
-		return r;
+	bucket_request_line(ret, "Content-Type", "");
 	if (*range)
-		r = bucket_request_line(ret, "Content-Range", range);
-	if (r < 0)
-		return r;
+		bucket_request_line(ret, "Content-Range", range);
 	ret->without_keys = true;
 	ret->q.accepted_status = INCOMPLETE;
 	ret->q.header = "Range";

@@ -73,23 +73,19 @@ static int s3_authorize(const struct store *s, const struct credentials *keys,
 static int s3_page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
 		       struct buf *ret)
 {
-	char at_most[32] = "";
-	int r;
-
-	if (most)
-		snprintf(at_most, sizeof(at_most), "&max-keys=%u", most);
 	/* Parameters are sorted by name, as the signature needs them. */
-	r = buf_addf(ret, "%s%s?%s", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "",
-		     *token ? "continuation-token=" : "");
-	if (r < 0)
-		return r;
-	r = path_escape_value(ret, token);
-	if (r < 0)
-		return r;
-	r = buf_addf(ret,
-		     "%sdelimiter=%%2F&encoding-type=url&list-type=2%s&prefix=", *token ? "&" : "",
-		     at_most);
-	return r < 0 ? r : path_escape_value(ret, prefix);
+	buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
+	if (*token) {
+		buf_add_str(ret, "continuation-token=");
+		path_escape_value(ret, token);
+		buf_add_byte(ret, '&');
+	}
+	buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2");
+	if (most)
+		buf_addf(ret, "&max-keys=%u", most);
+	buf_add_str(ret, "&prefix=");
+	path_escape_value(ret, prefix);
+	return buf_failed(ret);
 }
 
 static int s3_about(const struct store *s, const char *path, struct http_request *q)

@@ -35,11 +35,10 @@ static int request(struct store *s, const char *path, const char *method, const 
 /* Set the body of a request. The caller keeps the bytes. */
 static int set_content(struct bucket_request *b, struct span content, const char *type)
 {
-	int r = aws_body_hash(content, b->hash);
-
 	b->q.send = content;
 	/* Without this header libcurl would declare the body a form. */
-	return r < 0 ? r : bucket_request_line(b, "Content-Type", content.n ? type : "");
+	bucket_request_line(b, "Content-Type", content.n ? type : "");
+	return aws_body_hash(content, b->hash);
 }
 
 static int s3_put(struct store *s, const char *path, struct span content, const char *if_tag,
@@ -49,11 +48,10 @@ static int s3_put(struct store *s, const char *path, struct span content, const 
 
 	if (r < 0)
 		return r;
-	r = set_content(ret, content, "application/octet-stream");
-	if (r < 0 || !if_tag)
-		return r;
-	return *if_tag ? bucket_request_line(ret, "If-Match", if_tag) :
-			 bucket_request_line(ret, "If-None-Match", "*");
+	if (if_tag)
+		bucket_request_line(ret, *if_tag ? "If-Match" : "If-None-Match",
+				    *if_tag ? if_tag : "*");
+	return set_content(ret, content, "application/octet-stream");
 }
 
 /* Some servers send the status 200 first, and find later that they fail. */
@@ -167,13 +165,12 @@ static int s3_end(struct store_upload *u)
 
 	if (r < 0)
 		return r;
-	r = buf_add_str(&b.content, "<CompleteMultipartUpload>");
-	for (size_t i = 0; i < u->cap_tags && u->tag[i] && r >= 0; i++)
-		r = buf_addf(&b.content, "<Part><PartNumber>%zu</PartNumber><ETag>%s</ETag></Part>",
-			     i + 1, u->tag[i]);
-	if (r < 0)
-		return r;
-	r = buf_add_str(&b.content, "</CompleteMultipartUpload>");
+	buf_add_str(&b.content, "<CompleteMultipartUpload>");
+	for (size_t i = 0; i < u->cap_tags && u->tag[i]; i++)
+		buf_addf(&b.content, "<Part><PartNumber>%zu</PartNumber><ETag>%s</ETag></Part>",
+			 i + 1, u->tag[i]);
+	buf_add_str(&b.content, "</CompleteMultipartUpload>");
+	r = buf_failed(&b.content);
 	if (r < 0)
 		return r;
 	r = set_content(&b, buf_span(&b.content), "application/xml");
