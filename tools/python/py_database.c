@@ -12,15 +12,6 @@ struct array_memory {
 	Py_ssize_t n_buffers;
 };
 
-static void array_memory_release(struct array_memory *m)
-{
-	for (Py_ssize_t i = 0; i < m->n_buffers; i++)
-		PyBuffer_Release(&m->buffer[i]);
-	PyMem_Free(m->buffer);
-	PyMem_Free(m->part);
-	PyMem_Free(m->numbers);
-}
-
 /* Parse a tuple of n numbers. */
 static int py_database_parse_numbers(PyObject *tuple, Py_ssize_t n, uint64_t *ret)
 {
@@ -95,18 +86,6 @@ static int parse_array(PyObject *tuple, struct array_memory *m, struct pytreefs_
 	return 0;
 }
 
-static void write_now(const char *path, const char *options,
-		      const struct pytreefs_stored_array *array, size_t n, PyObject *fn)
-{
-	struct py_progress p;
-	py_progress_init(&p, fn);
-	py_progress_begin(&p);
-	int r = pytreefs_database_write(path, options, array, n, &p.progress);
-	py_progress_end(&p);
-	if (r < 0 && !p.raised)
-		py_fail(NULL);
-}
-
 PyObject *py_write_database(PyObject *self, PyObject *args)
 {
 	PyObject *path, *list, *fn;
@@ -124,10 +103,22 @@ PyObject *py_write_database(PyObject *self, PyObject *args)
 		PyErr_NoMemory();
 	for (Py_ssize_t i = 0; ok && i < n; i++)
 		ok = parse_array(PyList_GetItem(list, i), &memory[i], &array[i]) == 0;
-	if (ok)
-		write_now(PyBytes_AsString(where), options, array, (size_t)n, fn);
-	for (Py_ssize_t i = 0; memory && i < n; i++)
-		array_memory_release(&memory[i]);
+	if (ok) {
+		const char *to = PyBytes_AsString(where);
+		struct py_progress p;
+		py_progress_begin(&p, fn);
+		int r = pytreefs_database_write(to, options, array, (size_t)n, &p.progress);
+		py_progress_end(&p);
+		if (r < 0 && !p.raised)
+			py_fail(NULL);
+	}
+	for (Py_ssize_t i = 0; memory && i < n; i++) {
+		for (Py_ssize_t k = 0; k < memory[i].n_buffers; k++)
+			PyBuffer_Release(&memory[i].buffer[k]);
+		PyMem_Free(memory[i].buffer);
+		PyMem_Free(memory[i].part);
+		PyMem_Free(memory[i].numbers);
+	}
 	PyMem_Free(memory);
 	PyMem_Free(array);
 	Py_DECREF(where);

@@ -191,8 +191,7 @@ static PyObject *draft_put(PyObject *self, PyObject *args)
 	struct pytreefs_draft *d = ok ? draft_use(w) : NULL;
 	if (d) {
 		struct py_progress p;
-		py_progress_init(&p, fn);
-		py_progress_begin(&p);
+		py_progress_begin(&p, fn);
 		int r = pytreefs_draft_put(d, value, (size_t)n, &p.progress);
 		py_progress_end(&p);
 		w->is_busy = 0;
@@ -241,8 +240,7 @@ static PyObject *draft_commit(PyObject *self, PyObject *args)
 	if (!d)
 		return NULL;
 	struct py_progress p;
-	py_progress_init(&p, fn);
-	py_progress_begin(&p);
+	py_progress_begin(&p, fn);
 	int r = pytreefs_draft_commit(d, &p.progress);
 	py_progress_end(&p);
 	w->is_busy = 0;

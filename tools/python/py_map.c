@@ -50,16 +50,6 @@ struct py_maps {
 	PyObject **name; /* bytes */
 };
 
-static void maps_release(struct py_maps *m)
-{
-	if (m->leaf)
-		pytreefs_mapped_release(m->leaf, m->n);
-	for (size_t i = 0; m->name && i < m->n; i++)
-		Py_XDECREF(m->name[i]);
-	PyMem_Free(m->leaf);
-	PyMem_Free(m->name);
-}
-
 static int maps_init(struct py_maps *m, PyObject *list)
 {
 	Py_ssize_t n = PyList_Size(list);
@@ -148,6 +138,11 @@ PyObject *py_map(PyObject *self, PyObject *args)
 		}
 		Py_XDECREF(one);
 	}
-	maps_release(&m);
+	if (m.leaf)
+		pytreefs_mapped_release(m.leaf, m.n);
+	for (size_t i = 0; m.name && i < m.n; i++)
+		Py_XDECREF(m.name[i]);
+	PyMem_Free(m.leaf);
+	PyMem_Free(m.name);
 	return ret;
 }

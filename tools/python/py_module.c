@@ -106,14 +106,10 @@ static int py_module_notify(void *arg, uint64_t done, uint64_t total)
 	return p->raised;
 }
 
-void py_progress_init(struct py_progress *p, PyObject *fn)
+void py_progress_begin(struct py_progress *p, PyObject *fn)
 {
 	*p = (struct py_progress){ .progress = { .fn = py_module_notify, .arg = p } };
 	p->fn = fn == Py_None ? NULL : fn;
-}
-
-void py_progress_begin(struct py_progress *p)
-{
 	p->thread = PyEval_SaveThread();
 }
 

@@ -39,9 +39,8 @@ struct py_progress {
 	PyThreadState *thread;
 	int raised; /* an exception is set */
 };
-void py_progress_init(struct py_progress *p, PyObject *fn);
-/* Call these around the call. */
-void py_progress_begin(struct py_progress *p);
+/* Call these around the call. fn: a callable, or None. */
+void py_progress_begin(struct py_progress *p, PyObject *fn);
 void py_progress_end(struct py_progress *p);
 
 /* An opened checkpoint. */

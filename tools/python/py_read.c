@@ -316,8 +316,7 @@ PyObject *py_read_many(PyObject *self, PyObject *args)
 	PyObject *ret = NULL;
 	if (ck) {
 		struct py_progress p;
-		py_progress_init(&p, fn);
-		py_progress_begin(&p);
+		py_progress_begin(&p, fn);
 		int r = pytreefs_read_many(ck, b.request, b.n, &p.progress);
 		py_progress_end(&p);
 		py_done(c);
