@@ -39,8 +39,7 @@ static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct
 	const struct zarr_meta *m = &leaf->value.array->meta;
 	auto_buf lo = { 0 }, hi = { 0 }, type = { 0 };
 
-	numbers_print_min(s, m->dtype, &lo);
-	numbers_print_max(s, m->dtype, &hi);
+	numbers_print_range(s, m->dtype, &lo, &hi);
 	buf_add_str(&type, dtype_info(m->dtype)->name);
 	json_put_uints(&type, m->shape, m->rank, JSON_COMPACT);
 	if (s->n)

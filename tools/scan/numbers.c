@@ -252,14 +252,12 @@ static int print_extreme(const struct numbers *s, enum dtype t, double d, int64_
 	return dtype_value_print(t, element, out);
 }
 
-int numbers_print_min(const struct numbers *s, enum dtype t, struct buf *out)
+int numbers_print_range(const struct numbers *s, enum dtype t, struct buf *ret_min,
+			struct buf *ret_max)
 {
-	return print_extreme(s, t, s->min, s->int_min, out);
-}
+	int r = print_extreme(s, t, s->min, s->int_min, ret_min);
 
-int numbers_print_max(const struct numbers *s, enum dtype t, struct buf *out)
-{
-	return print_extreme(s, t, s->max, s->int_max, out);
+	return r < 0 ? r : print_extreme(s, t, s->max, s->int_max, ret_max);
 }
 
 static int put_or_null(const struct numbers *s, double d, struct buf *out)
@@ -271,8 +269,8 @@ int numbers_json(const struct numbers *s, enum dtype t, struct buf *out)
 {
 	auto_buf min = { 0 }, max = { 0 }, mean = { 0 }, std = { 0 };
 
-	if (numbers_print_min(s, t, &min) < 0 || numbers_print_max(s, t, &max) < 0 ||
-	    put_or_null(s, s->mean, &mean) < 0 || put_or_null(s, numbers_std(s), &std) < 0)
+	if (numbers_print_range(s, t, &min, &max) < 0 || put_or_null(s, s->mean, &mean) < 0 ||
+	    put_or_null(s, numbers_std(s), &std) < 0)
 		return -ENOMEM;
 	return buf_addf(
 		out,

@@ -34,8 +34,8 @@ int numbers_pack(const struct numbers *s, struct buf *out);
 void numbers_unpack(struct wire *w, struct numbers *ret);
 double numbers_std(const struct numbers *s);
 /* Print min and max as JSON of the dtype; "null" if no number is finite. */
-int numbers_print_min(const struct numbers *s, enum dtype t, struct buf *out);
-int numbers_print_max(const struct numbers *s, enum dtype t, struct buf *out);
+int numbers_print_range(const struct numbers *s, enum dtype t, struct buf *ret_min,
+			struct buf *ret_max);
 
 /* Print members of an object: "min": ..., "max", "mean", "std", "nan", "inf", "zeros". */
 int numbers_json(const struct numbers *s, enum dtype t, struct buf *out);

@@ -34,12 +34,6 @@ static uint64_t numbers_distance(int64_t a, int64_t b)
 	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-/* The type of the floats in an element: the element itself, or a half of a complex one. */
-static enum dtype word_type(enum dtype t)
-{
-	return t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : t == DTYPE_COMPLEX128 ? DTYPE_FLOAT64 : t;
-}
-
 /* |a - b| of 64-bit integers, exactly, for which doubles have too few digits. */
 static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 {
@@ -99,7 +93,10 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 {
 	size_t size = dtype_info(t)->size,
 	       words = dtype_info(t)->kind == DTYPE_KIND_COMPLEX ? 2 : 1;
-	enum dtype word = word_type(t);
+	/* The type of the floats in an element: the element itself, or a half of a complex one. */
+	enum dtype word = t == DTYPE_COMPLEX64  ? DTYPE_FLOAT32 :
+			  t == DTYPE_COMPLEX128 ? DTYPE_FLOAT64 :
+						  t;
 	const uint8_t *pa = a, *pb = b;
 
 	for (size_t i = 0; i < n; i += BLOCK) {

@@ -93,7 +93,7 @@ static void extremes_of_wide_integers_are_exact(void **state)
 	int64_t x[] = { INT64_MAX, INT64_MAX - 1, INT64_MIN + 1, 0 };
 	uint64_t u[] = { UINT64_MAX - 1, 3, UINT64_MAX };
 	struct numbers s = { 0 }, t = { 0 }, whole = { 0 };
-	auto_buf out = { 0 };
+	auto_buf lo = { 0 }, hi = { 0 };
 
 	numbers_add(&s, DTYPE_INT64, x, 4);
 	numbers_add(&t, DTYPE_UINT64, u, 2);
@@ -101,15 +101,14 @@ static void extremes_of_wide_integers_are_exact(void **state)
 	t = (struct numbers){ 0 };
 	numbers_add(&t, DTYPE_UINT64, u + 2, 1);
 	numbers_merge(&whole, DTYPE_UINT64, &t);
-	numbers_print_min(&s, DTYPE_INT64, &out);
-	buf_add_byte(&out, ' ');
-	numbers_print_max(&s, DTYPE_INT64, &out);
-	buf_add_byte(&out, ' ');
-	numbers_print_min(&whole, DTYPE_UINT64, &out);
-	buf_add_byte(&out, ' ');
-	numbers_print_max(&whole, DTYPE_UINT64, &out);
-	assert_string_equal(buf_str(&out),
-			    "-9223372036854775807 9223372036854775807 3 18446744073709551615");
+	numbers_print_range(&s, DTYPE_INT64, &lo, &hi);
+	assert_string_equal(buf_str(&lo), "-9223372036854775807");
+	assert_string_equal(buf_str(&hi), "9223372036854775807");
+	buf_clear(&lo);
+	buf_clear(&hi);
+	numbers_print_range(&whole, DTYPE_UINT64, &lo, &hi);
+	assert_string_equal(buf_str(&lo), "3");
+	assert_string_equal(buf_str(&hi), "18446744073709551615");
 }
 
 static void nothing_has_no_extremes(void **state)
@@ -128,13 +127,13 @@ static void complex_numbers_count_twice(void **state)
 {
 	float x[] = { 1, -2, NAN, 4 };
 	struct numbers s = { 0 };
-	auto_buf out = { 0 };
+	auto_buf lo = { 0 }, hi = { 0 };
 
 	numbers_add(&s, DTYPE_COMPLEX64, x, 2);
 	assert_int_equal(s.n, 3);
 	assert_int_equal(s.nan, 1);
-	numbers_print_min(&s, DTYPE_COMPLEX64, &out);
-	assert_string_equal(buf_str(&out), "-2.0");
+	numbers_print_range(&s, DTYPE_COMPLEX64, &lo, &hi);
+	assert_string_equal(buf_str(&lo), "-2.0");
 }
 
 static void bins_hold_every_finite_number(void **state)
