@@ -11,21 +11,6 @@
 #include "handlers/namespace/node_parts.h"
 #include "tools/select/select.h"
 
-static int selected_add(struct selected *s, const char *prefix, const struct subtree_place *at)
-{
-	auto_buf path = { 0 };
-	char *copy = NULL;
-
-	if (!array_reserve(s->path, s->cap, s->n + 1))
-		return fail(-ENOMEM, "cannot list %zu leaves", s->n + 1);
-	if (buf_add_str(&path, prefix) >= 0 && subtree_path(at->part, at->node, &path) >= 0)
-		copy = span_dup_str(buf_span(&path));
-	if (!copy)
-		return fail(-ENOMEM, "cannot name a leaf");
-	s->path[s->n++] = copy;
-	return 0;
-}
-
 /* An item that cannot be opened has no leaves; the listing reports its error. */
 static int add_tree(struct selected *s, struct node *n, const char *prefix, struct select *only)
 {
@@ -33,9 +18,20 @@ static int add_tree(struct selected *s, struct node *n, const char *prefix, stru
 	auto_subtree st = { 0 };
 	int r = node_open_subtree(n, &st);
 
-	while (r >= 0 && subtree_next(&st, &at))
-		if (at.node->kind == TREE_LEAF && select_leaf(only, prefix, at.part, at.node))
-			r = selected_add(s, prefix, &at);
+	while (r >= 0 && subtree_next(&st, &at)) {
+		auto_buf path = { 0 };
+		char *copy = NULL;
+
+		if (at.node->kind != TREE_LEAF || !select_leaf(only, prefix, at.part, at.node))
+			continue;
+		if (!array_reserve(s->path, s->cap, s->n + 1))
+			return fail(-ENOMEM, "cannot list %zu leaves", s->n + 1);
+		if (buf_add_str(&path, prefix) >= 0 && subtree_path(at.part, at.node, &path) >= 0)
+			copy = span_dup_str(buf_span(&path));
+		if (!copy)
+			return fail(-ENOMEM, "cannot name a leaf");
+		s->path[s->n++] = copy;
+	}
 	return r;
 }
 

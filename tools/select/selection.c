@@ -61,22 +61,13 @@ static int each_tree(struct selection *t, const struct subtree *st, const char *
 	return r < 0 ? r : fn(t, st, prefix, arg);
 }
 
-/* One damaged step does not hide the others. */
-static int lose_step(struct selection *t, const char *name, int r, void *arg)
-{
-	struct err_note why;
-
-	err_save(r, &why);
-	selection_failed(t, name, &why);
-	return t->lost ? t->lost(t, name, &why, arg) : 0;
-}
-
 static int each_step(struct selection *t, struct node *root, const char *name, selection_fn *fn,
 		     void *arg)
 {
 	auto_buf prefix = { 0 };
 	auto_subtree st = { 0 };
 	auto_node *n = NULL;
+	struct err_note why;
 	int r = buf_addf(&prefix, "%s/", name);
 
 	if (r < 0)
@@ -84,9 +75,14 @@ static int each_step(struct selection *t, struct node *root, const char *name, s
 	r = node_lookup(root, span_str(name), &n);
 	if (r >= 0)
 		r = node_open_subtree(n, &st);
-	if (r < 0 && r != -ENOMEM && r != -EINTR)
-		return lose_step(t, name, r, arg);
-	return r < 0 ? r : each_tree(t, &st, buf_str(&prefix), fn, arg);
+	if (r == -ENOMEM || r == -EINTR)
+		return r;
+	if (r >= 0)
+		return each_tree(t, &st, buf_str(&prefix), fn, arg);
+	/* One damaged step does not hide the others. */
+	err_save(r, &why);
+	selection_failed(t, name, &why);
+	return t->lost ? t->lost(t, name, &why, arg) : 0;
 }
 
 int selection_each(struct selection *t, struct source *s, selection_fn *fn, void *arg)

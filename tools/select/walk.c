@@ -287,20 +287,6 @@ static int worker_run(void *arg)
 	return 0;
 }
 
-static int announce_sizes(struct walk *w, struct progress *progress)
-{
-	auto_leaf_table s = { 0 };
-	int r = leaf_table_make(w->st, 0, w->place, w->n, &s);
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < s.n; i++)
-		w->bytes += s.leaf[i].bytes;
-	progress_expect(progress, w->bytes * MAX(w->passes, 1u));
-	w->is_announced = true;
-	return 0;
-}
-
 int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress)
 {
 	struct walk_run run = { .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -315,10 +301,17 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 	w->ops = ops;
 	w->arg = arg;
 	w->progress = progress;
-	if (progress && progress->on && !w->is_announced)
-		r = announce_sizes(w, progress);
-	if (r < 0)
-		return r;
+	if (progress && progress->on && !w->is_announced) {
+		auto_leaf_table sizes = { 0 };
+
+		r = leaf_table_make(w->st, 0, w->place, w->n, &sizes);
+		if (r < 0)
+			return r;
+		for (size_t i = 0; i < sizes.n; i++)
+			w->bytes += sizes.leaf[i].bytes;
+		progress_expect(progress, w->bytes * MAX(w->passes, 1u));
+		w->is_announced = true;
+	}
 	w->run = &run;
 	for (unsigned i = 0; i < workers; i++)
 		worker[i].walk = w;
