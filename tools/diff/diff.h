@@ -66,8 +66,5 @@ const struct tree_node *diff_partner(const struct diff *d, const struct subtree_
 				     const struct subtree_part **ret_part);
 /* Print one difference. more: text, or with --json members of an object; "" for none. */
 void diff_say(struct diff *d, const char *path, const char *what, const char *more);
-void diff_say_same(struct diff *d, const char *path);
-/* Returns the index in its array of element i of a tile. */
-uint64_t diff_place(const struct tiling *t, const struct tile *tile, uint64_t i);
 
 #endif

@@ -10,19 +10,6 @@
 #include "handlers/namespace/node_tree.h"
 #include "tools/diff/diff.h"
 
-uint64_t diff_place(const struct tiling *t, const struct tile *tile, uint64_t i)
-{
-	uint64_t index[LIMIT_RANK], at = 0;
-
-	for (unsigned k = t->rank; k > 0; k--) {
-		index[k - 1] = tile->start[k - 1] + i % tile->count[k - 1];
-		i /= tile->count[k - 1];
-	}
-	for (unsigned k = 0; k < t->rank; k++)
-		at = at * t->shape[k] + index[k];
-	return at;
-}
-
 /* ---- output ---- */
 
 void diff_say(struct diff *d, const char *path, const char *what, const char *more)
@@ -39,14 +26,6 @@ void diff_say(struct diff *d, const char *path, const char *what, const char *mo
 		printf(": %s%s%s\n", what, *more ? ": " : "", more);
 	}
 	d->differences++;
-}
-
-void diff_say_same(struct diff *d, const char *path)
-{
-	if (d->json)
-		return;
-	print_name(stdout, path);
-	printf(": same\n");
 }
 
 /* Report a node on one side only; unlike subtree_path(), also a container. */
@@ -203,26 +182,13 @@ static void pair_nodes(const struct pairing *p, const struct tree_node *a,
 			say_one_side(p->d, p->prefix, p->b, b->children[i], false);
 }
 
-/* Files that have only names and values have no place for custom metadata either. */
-static int custom_of_items(const struct pairing *p)
-{
-	const char *a = p->a->item->tree->custom_metadata, *b = p->b->item->tree->custom_metadata;
-	auto_buf path = { 0 };
-	int r;
-
-	if (p->d->t.only || p->a->tree->parent || p->b->tree->parent || !says_kinds(p->a) ||
-	    !says_kinds(p->b))
-		return 0;
-	r = buf_addf(&path, "%s%s", p->prefix, p->a->path);
-	return r < 0 ? r :
-		       diff_custom(p->d, buf_str(&path), span_str(a ? a : ""),
-				   span_str(b ? b : ""));
-}
-
 static int pair_parts(struct diff *d, const char *prefix, size_t i, const struct subtree_part *b)
 {
 	const struct subtree_part *a = &d->a->part[i];
+	const char *ca = a->item->tree->custom_metadata, *cb = b->item->tree->custom_metadata;
 	struct pairing p = { d, prefix, a, b, NULL };
+	auto_buf path = { 0 };
+	int r;
 
 	p.partner = calloc(a->item->tree->n_nodes, sizeof(*p.partner));
 	if (!p.partner)
@@ -230,7 +196,13 @@ static int pair_parts(struct diff *d, const char *prefix, size_t i, const struct
 	d->partner[i] = p.partner;
 	d->part[i] = b;
 	pair_nodes(&p, a->tree, b->tree);
-	return custom_of_items(&p);
+	/* Files that have only names and values have no place for custom metadata either. */
+	if (d->t.only || a->tree->parent || b->tree->parent || !says_kinds(a) || !says_kinds(b))
+		return 0;
+	r = buf_addf(&path, "%s%s", prefix, a->path);
+	return r < 0 ? r :
+		       diff_custom(d, buf_str(&path), span_str(ca ? ca : ""),
+				   span_str(cb ? cb : ""));
 }
 
 const struct tree_node *diff_partner(const struct diff *d, const struct subtree_part *part,

@@ -110,10 +110,23 @@ static int diff_begin(void *arg, struct walk_leaf *leaf)
 
 struct comparing {
 	struct diff *d;
-	struct pair *pair;
 	struct numbers_diff *part;
 	struct chunk_scan other; /* for the array of B */
 };
+
+/* Returns the index in its array of element i of a tile. */
+static uint64_t diff_place(const struct tiling *t, const struct tile *tile, uint64_t i)
+{
+	uint64_t index[LIMIT_RANK], at = 0;
+
+	for (unsigned k = t->rank; k > 0; k--) {
+		index[k - 1] = tile->start[k - 1] + i % tile->count[k - 1];
+		i /= tile->count[k - 1];
+	}
+	for (unsigned k = 0; k < t->rank; k++)
+		at = at * t->shape[k] + index[k];
+	return at;
+}
 
 static bool diff_values_is_float(enum dtype t)
 {
@@ -128,7 +141,8 @@ static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *ti
 			struct walk_worker *worker)
 {
 	struct comparing *c = arg;
-	struct zarr *za = leaf->value.array, *zb = c->pair->b.array;
+	const struct pair *p = leaf->state;
+	struct zarr *za = leaf->value.array, *zb = p->b.array;
 	enum dtype ta = za->meta.dtype, tb = zb->meta.dtype;
 	void *own = dtype_info(tb)->size > dtype_info(ta)->size ?
 			    block_alloc(tile->n * dtype_info(tb)->size) :
@@ -161,7 +175,7 @@ static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *ti
 static int diff_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
 {
 	struct pair *p = leaf->state;
-	struct comparing c = { arg, p, &p->part[task] };
+	struct comparing c = { arg, &p->part[task] };
 	int r = walk_tiles(leaf, task, worker, compare_tile, &c);
 
 	chunk_scan_release(&c.other);
@@ -361,8 +375,10 @@ static int diff_end(void *arg, struct walk_leaf *leaf)
 		say_pair(d, leaf, p);
 		if (sum.n)
 			r = say_values(d, leaf, &sum);
-		else if (p->what == PAIR_SAME && cmd_flag(d->t.a, "verbose"))
-			diff_say_same(d, leaf->path);
+		else if (p->what == PAIR_SAME && cmd_flag(d->t.a, "verbose") && !d->json) {
+			print_name(stdout, leaf->path);
+			printf(": same\n");
+		}
 	}
 	if (p) {
 		value_release(&p->b);
