@@ -62,26 +62,20 @@ int pytreefs_draft_begin(const char *path, const char *options, unsigned flags,
 	return (int)lib_end(lib_draft_begin(path, options, flags, ret));
 }
 
-static int lib_draft_set_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key,
-				   size_t n_keys, const char *attribute, const char *text)
+int pytreefs_draft_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key,
+			     size_t n_keys, const char *attribute, const char *text)
 {
 	auto_free char *name = str_fmt("user.pytree.%s", attribute);
 	auto_of(draft_node) struct draft_node *n = NULL;
 	struct span value = span_str(text);
-	int r = name ? lib_draft_find(d, key, n_keys, &n) :
-		       fail(-ENOMEM, "cannot set attribute '%s'", attribute);
-
-	return r < 0 ? r : draft_set_xattr(n, name, &value, 0);
-}
-
-int pytreefs_draft_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key,
-			     size_t n_keys, const char *attribute, const char *text)
-{
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
 	if (r < 0)
 		return (int)lib_end(r);
-	r = lib_draft_set_attribute(d, key, n_keys, attribute, text);
+	r = name ? lib_draft_find(d, key, n_keys, &n) :
+		   fail(-ENOMEM, "cannot set attribute '%s'", attribute);
+	if (r >= 0)
+		r = draft_set_xattr(n, name, &value, 0);
 	return (int)lib_end(r < 0 ? lib_at_key(r, key, n_keys) : 0);
 }
 

@@ -235,20 +235,6 @@ static int lib_draft_names_make_leaf(struct pytreefs_draft *d, const struct pytr
 	return 0;
 }
 
-/* Check the keys that are names themselves, as the kernel does for a mount. */
-static int lib_draft_names_check_names(const struct pytreefs_draft *d,
-				       const struct pytreefs_value *v)
-{
-	for (size_t i = 0; i < literal_keys(d, v); i++) {
-		struct span name = span_of(v->key[i].key, v->key[i].size);
-
-		if (!name.n || memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n) ||
-		    span_eq(name, span_str(".")) || span_eq(name, span_str("..")))
-			return fail(-EINVAL, "'%.*s' is not a name of a file", SPAN_ARG(name));
-	}
-	return 0;
-}
-
 int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 		   struct draft_node **ret)
 {
@@ -266,9 +252,14 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 			    noun(v->n_keys, "key does", "keys do"));
 	if (v->kind == PYTREEFS_FILE && d->is_item)
 		return fail(-EINVAL, "files are items of steps, and this is one item");
-	r = lib_draft_names_check_names(d, v);
-	if (r < 0)
-		return r;
+	/* Check the keys that are names themselves, as the kernel does for a mount. */
+	for (size_t i = 0; i < literal_keys(d, v); i++) {
+		struct span name = span_of(v->key[i].key, v->key[i].size);
+
+		if (!name.n || memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n) ||
+		    span_eq(name, span_str(".")) || span_eq(name, span_str("..")))
+			return fail(-EINVAL, "'%.*s' is not a name of a file", SPAN_ARG(name));
+	}
 	r = enter_all(d, v, dirs, &dir);
 	if (r < 0)
 		return r;
