@@ -14,7 +14,7 @@ struct databases {
 };
 
 struct finding_in {
-	struct databases *d;
+	struct verify *v;
 	const char *dir; /* of the database, relative to SOURCE */
 };
 
@@ -27,10 +27,10 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 
 	/* Unreferenced files: Orbax leaves them when it merges. */
 	if (of->severity == OCDBT_INFO) {
-		in->d->v->unused_files++;
+		in->v->unused_files++;
 		return 0;
 	}
-	f.severity = of->severity == OCDBT_ERROR ? verify_severity(in->d->v, of->code) :
+	f.severity = of->severity == OCDBT_ERROR ? verify_severity(in->v, of->code) :
 						   SEVERITY_WARNING;
 	if (!verify_place(of->where, in->dir, &f, &file)) {
 		if (buf_addf(&text, "%s: %s", of->where, of->text) >= 0)
@@ -38,40 +38,33 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 		file = verify_join(in->dir, "manifest.ocdbt");
 		f.file = file;
 	}
-	verify_say(in->d->v, &f);
+	verify_say(in->v, &f);
 	return 0;
-}
-
-static int open_and_check(struct databases *d, const char *rel, struct finding_in *in)
-{
-	auto_of(io_dir) struct io_dir *dir = NULL;
-	auto_of(ocdbt) struct ocdbt *db = NULL;
-	struct ocdbt_check_opts opts = {
-		.all_versions = true, .unused_files = true, .found = database_found, .arg = in
-	};
-	struct ocdbt_check_stats stats;
-	int r = io_dir_sub(d->dir, rel, &dir);
-
-	if (r < 0)
-		return r;
-	r = ocdbt_db_open(dir, d->v->ckpt->cache, &db);
-	if (r < 0)
-		return r;
-	dir = NULL;
-	return ocdbt_check(db, &opts, &stats);
 }
 
 /* Check the database in a directory relative to the item ("." for its own). */
 static int check_database(struct databases *d, const char *rel)
 {
 	auto_free char *below = verify_join(d->path, rel), *manifest = NULL;
-	struct finding_in in = { d, strcmp(rel, ".") ? below : d->path };
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_of(ocdbt) struct ocdbt *db = NULL;
+	struct finding_in in = { d->v, strcmp(rel, ".") ? below : d->path };
+	const struct ocdbt_check_opts opts = {
+		.all_versions = true, .unused_files = true, .found = database_found, .arg = &in
+	};
+	struct ocdbt_check_stats stats;
 	int r;
 
 	manifest = below ? verify_join(in.dir, "manifest.ocdbt") : NULL;
 	if (!manifest)
 		return -ENOMEM;
-	r = open_and_check(d, rel, &in);
+	r = io_dir_sub(d->dir, rel, &dir);
+	if (r >= 0)
+		r = ocdbt_db_open(dir, d->v->ckpt->cache, &db);
+	if (r < 0)
+		return verify_failed(d->v, 1, NULL, manifest, r);
+	dir = NULL;
+	r = ocdbt_check(db, &opts, &stats);
 	return r < 0 ? verify_failed(d->v, 1, NULL, manifest, r) : 0;
 }
 

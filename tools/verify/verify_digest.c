@@ -26,19 +26,6 @@ struct digest_check {
 
 /* ---- the file ---- */
 
-static int read_digests(struct verify *v, const char *file, struct digests **ret)
-{
-	auto_buf text = { 0 };
-	int r = io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text);
-
-	if (r == 0)
-		r = digests_parse(buf_span(&text), "'" DIGESTS_FILE "'", ret);
-	if (r < 0 && r != -ENOENT)
-		return verify_failed(v, 1, NULL, file, r);
-	err_clear();
-	return 0;
-}
-
 /* A value that sha256sum(1) can read should have a line. */
 static bool has_digest(const struct tree_node *t)
 {
@@ -182,12 +169,20 @@ int verify_digests(struct verify *v, const struct verify_tree *t)
 	auto_free char *file = verify_join(t->item->path, DIGESTS_FILE);
 	auto_of(digests) struct digests *d = NULL;
 	struct digest_checks all = { v, t, NULL, file };
-	int r = file ? read_digests(v, file, &d) : fail(-ENOMEM, "cannot look at digests");
+	auto_buf text = { 0 };
+	int r;
 
+	if (!file)
+		return fail(-ENOMEM, "cannot look at digests");
+	r = io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text);
+	if (r == 0)
+		r = digests_parse(buf_span(&text), "'" DIGESTS_FILE "'", &d);
+	if (r < 0 && r != -ENOENT)
+		return verify_failed(v, 1, NULL, file, r);
+	err_clear();
+	if (!d)
+		return 0;
 	all.digests = d;
-	if (r < 0)
-		return r;
-	if (d && v->level >= 2)
-		r = digest_check_names(&all);
-	return r < 0 || !d || v->level < 3 ? r : verify_walk(v, t, &ops, &all);
+	r = v->level >= 2 ? digest_check_names(&all) : 0;
+	return r < 0 || v->level < 3 ? r : verify_walk(v, t, &ops, &all);
 }

@@ -222,42 +222,30 @@ static int list_objects(struct leaf_check *c, struct zarr *z)
 
 /* ---- decoding ---- */
 
-/* Get the place of a chunk, as far as it is known. */
-static void leaf_place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index,
-			  struct finding *f, char **ret_file)
-{
-	struct chunk at = { 0 };
-
-	memcpy(at.index, index, sizeof(at.index));
-	if (chunk_locate(z, &at, 1) < 0)
-		return;
-	if (at.src.loc.where == KV_FILE) {
-		*ret_file = verify_array_file(c->all->t->item, at.src.loc.file->name);
-		f->file = *ret_file;
-		f->has_range = true;
-		/*
-		 * The checksum covers the whole value, including the index of a shard with one
-		 * chunk.
-		 */
-		f->off = chunk_source_is_all(&at.src) ? at.src.loc.off :
-							at.src.loc.off + at.src.off;
-		f->len = chunk_source_is_all(&at.src) ? at.src.loc.len : at.src.len;
-	}
-	kv_loc_release(&at.src.loc);
-}
-
 static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *index, int r)
 {
 	struct finding f = { .severity = verify_severity(c->all->v, r), .level = 3 };
 	struct item *item = c->all->t->item;
 	auto_free char *file = NULL;
+	struct chunk at = { 0 };
 	struct err_note note;
 
 	err_save(r, &note);
 	f.text = note.text;
+	memcpy(at.index, index, sizeof(at.index));
 	/* The names of files in a part are relative to it; the note says which part it is. */
-	if (!item->is_unmerged && !item_database_dir(item, z->kv))
-		leaf_place_of(c, z, index, &f, &file);
+	if (!item->is_unmerged && !item_database_dir(item, z->kv) && chunk_locate(z, &at, 1) >= 0) {
+		/* The checksum covers the whole value, also the index of a shard with one chunk. */
+		bool all = chunk_source_is_all(&at.src);
+
+		f.has_range = at.src.loc.where == KV_FILE;
+		if (f.has_range) {
+			f.file = file = verify_array_file(item, at.src.loc.file->name);
+			f.off = all ? at.src.loc.off : at.src.loc.off + at.src.off;
+			f.len = all ? at.src.loc.len : at.src.len;
+		}
+		kv_loc_release(&at.src.loc);
+	}
 	if (!f.file)
 		verify_place(note.text, c->all->t->item->path, &f, &file);
 	if (!f.file)

@@ -42,17 +42,6 @@ static bool step_is_tree(const struct step_meta *m, const char *item)
 	return m && step_meta_is_tree(m, span_str(item));
 }
 
-static int step_check_json(struct verify *v, const char *file)
-{
-	auto_buf text = { 0 };
-	auto_json doc = { 0 };
-	int r = io_read_file(v->ckpt->source, file, LIMIT_STEP_FILE, &text);
-
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "JSON item", &doc);
-	return r < 0 ? verify_failed(v, 1, NULL, file, r) : 0;
-}
-
 /*
  * Check the files of an item: those of a JSON item must be JSON; only its handler knows the format
  * of others.
@@ -65,6 +54,8 @@ static int step_check_files(struct verify *v, const char *path, bool json)
 
 	for (size_t i = 0; i < c.n && r >= 0; i++) {
 		auto_free char *file = verify_join(path, c.child[i].name);
+		auto_buf text = { 0 };
+		auto_json doc = { 0 };
 
 		if (step_name_is_tmp(span_str(c.child[i].name))) {
 			r = verify_draft(v, path, c.child[i].name);
@@ -75,7 +66,13 @@ static int step_check_files(struct verify *v, const char *path, bool json)
 		n_files += json ? !c.child[i].is_dir : 1;
 		if (!json || c.child[i].is_dir)
 			continue;
-		r = file ? step_check_json(v, file) : -ENOMEM;
+		if (!file)
+			return -ENOMEM;
+		r = io_read_file(v->ckpt->source, file, LIMIT_STEP_FILE, &text);
+		if (r >= 0)
+			r = json_parse(buf_span(&text), "JSON item", &doc);
+		if (r < 0)
+			r = verify_failed(v, 1, NULL, file, r);
 	}
 	if (r >= 0 && json && !n_files)
 		verify_file(v, 2, path, "its handler is of JSON, and it has no file");
