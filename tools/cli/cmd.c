@@ -40,32 +40,6 @@ int cmd_wrong(const struct cmd *c, const char *fmt, ...)
 	return cmd_usage(c, NULL);
 }
 
-static void print_option(FILE *out, const struct cmd_option *o)
-{
-	char left[64];
-
-	snprintf(left, sizeof(left), "%s%c%s--%s%s%s", o->letter ? "-" : "",
-		 o->letter ? o->letter : ' ', o->letter ? ", " : "   ", o->name, o->arg ? " " : "",
-		 o->arg ? o->arg : "");
-	fprintf(out, "  %-26s %s\n", left, o->help);
-}
-
-static void print_options(FILE *out, const struct cmd_option *options)
-{
-	const char *before = "      ";
-
-	for (const struct cmd_option *o = options; o->name; o++)
-		if (!o->in_manual)
-			print_option(out, o);
-	for (const struct cmd_option *o = options; o->name; o++)
-		if (o->in_manual) {
-			fprintf(out, "%s--%s", before, o->name);
-			before = ", ";
-		}
-	if (*before == ',')
-		fprintf(out, ": see `man pytreefs`\n");
-}
-
 const char cmd_copy_sample[] = "cp -r " PYTREEFS_SAMPLE " ckpts";
 
 bool cmd_needs_sample(const struct cmd *c)
@@ -75,12 +49,28 @@ bool cmd_needs_sample(const struct cmd *c)
 
 void cmd_help(FILE *out, const struct cmd *c)
 {
+	const char *before = "      ";
+	char left[64];
 	fprintf(out, "usage: pytreefs %s [options]%s%s\n\n%s\n", c->name, c->args[0] ? " " : "",
 		c->args, c->summary);
 	if (c->help[0])
 		fprintf(out, "\n%s\n", c->help);
 	fprintf(out, "\noptions:\n");
-	print_options(out, c->options);
+	for (const struct cmd_option *o = c->options; o->name; o++) {
+		if (o->in_manual)
+			continue;
+		snprintf(left, sizeof(left), "%s%c%s--%s%s%s", o->letter ? "-" : "",
+			 o->letter ? o->letter : ' ', o->letter ? ", " : "   ", o->name,
+			 o->arg ? " " : "", o->arg ? o->arg : "");
+		fprintf(out, "  %-26s %s\n", left, o->help);
+	}
+	for (const struct cmd_option *o = c->options; o->name; o++)
+		if (o->in_manual) {
+			fprintf(out, "%s--%s", before, o->name);
+			before = ", ";
+		}
+	if (*before == ',')
+		fprintf(out, ": see `man pytreefs`\n");
 	if (c->takes_mount_options)
 		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...",
 			"checkpoint options: see `pytreefs help options`");

@@ -43,46 +43,34 @@ static ssize_t read_start(const char *path, void *ret, size_t n)
 	return fd < 0 ? -1 : pread(fd, ret, n, 0);
 }
 
-/* The format that the first bytes of a file tell, and its extension; NULL: pickle has none. */
-static const char *format_of(const char *path, const char **ret_extension)
+/*
+ * The error for a file with a name as PyTorch's users give, which its first bytes may contradict.
+ */
+static int fail_pickle(const char *path)
 {
 	uint8_t b[9] = { 0 };
 	ssize_t n = read_start(path, b, sizeof(b));
-
-	*ret_extension = NULL;
-	if (n >= 2 && ((b[0] == 'P' && b[1] == 'K') || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)))
-		return "pickle";
+	bool is_pickle = n >= 2 &&
+			 ((b[0] == 'P' && b[1] == 'K') || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5));
 	/* The length of a header, which is an object. */
-	if (n == sizeof(b) && b[8] == '{' && !b[4] && !b[5] && !b[6] && !b[7]) {
-		*ret_extension = ".safetensors";
-		return "safetensors";
-	}
+	bool is_safetensors = n == sizeof(b) && b[8] == '{' && !b[4] && !b[5] && !b[6] && !b[7];
 	/* A map of msgpack: with up to 15 members, or with a count of 16 or 32 bits. */
-	if (n >= 2 && ((b[0] > 0x80 && b[0] <= 0x8f) || b[0] == 0xde || b[0] == 0xdf)) {
-		*ret_extension = ".msgpack";
-		return "flax";
-	}
-	return NULL;
-}
+	bool is_flax = n >= 2 && ((b[0] > 0x80 && b[0] <= 0x8f) || b[0] == 0xde || b[0] == 0xdf);
 
-/* The error for a file with a name as PyTorch's users give, which its contents may contradict. */
-static int fail_pickle(const char *path)
-{
-	const char *extension, *format = format_of(path, &extension);
-
-	if (extension)
+	if (is_pickle)
+		return fail(-EINVAL,
+			    "'%s' is not read: files of PyTorch are programs (pickle); save its "
+			    "tensors with safetensors.torch.save_file()",
+			    path);
+	if (is_safetensors || is_flax)
 		return fail(-EINVAL,
 			    "'%s' begins as a file of %s does, which is read if its name ends in "
 			    "%s: a link will do (ln -s)",
-			    path, format, extension);
-	if (!format)
-		return fail(-EINVAL,
-			    "'%s' is not read: it has the name of a file of PyTorch (pickle), and "
-			    "does not begin as such",
-			    path);
+			    path, is_safetensors ? "safetensors" : "flax",
+			    is_safetensors ? ".safetensors" : ".msgpack");
 	return fail(-EINVAL,
-		    "'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
-		    "with safetensors.torch.save_file()",
+		    "'%s' is not read: it has the name of a file of PyTorch (pickle), and does not "
+		    "begin as such",
 		    path);
 }
 
@@ -93,23 +81,17 @@ bool foreign_is_of_arrays(const char *path)
 	       span_ends(span_str(path), span_str(".msgpack"));
 }
 
-/* 0, or why a file that was not fetched is not read. */
-static int check_fetched(const char *path)
-{
-	uint8_t start[LFS_START_BYTES];
-
-	return read_start(path, start, sizeof(start)) == (ssize_t)sizeof(start) ?
-		       lfs_check(path, span_of(start, sizeof(start))) :
-		       0;
-}
-
 int foreign_fail(const char *path, const struct err_note *why)
 {
+	uint8_t start[LFS_START_BYTES];
 	struct stat st;
-	int r = check_fetched(path);
+	int r;
 
-	if (r < 0)
-		return r;
+	if (read_start(path, start, sizeof(start)) == (ssize_t)sizeof(start)) {
+		r = lfs_check(path, span_of(start, sizeof(start)));
+		if (r < 0)
+			return r;
+	}
 	if (span_ends(span_str(path), span_str(".safetensors.index.json")))
 		return fail(-EINVAL,
 			    "'%s' is the index of a model: name the directory that it is in", path);

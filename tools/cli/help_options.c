@@ -86,16 +86,6 @@ void help_patterns(FILE *out)
 		fprintf(out, "  %-26s %s\n", pattern_rows[i].pattern, pattern_rows[i].chooses);
 }
 
-static void print_patterns(FILE *out)
-{
-	fprintf(out, "\n## Patterns\n\n%s\n", pattern_text);
-	for (size_t i = 0; i < ARRAY_LEN(pattern_rows); i++) {
-		fprintf(out, "* `%s`: ", pattern_rows[i].pattern);
-		print_cell(out, pattern_rows[i].chooses);
-		fputc('\n', out);
-	}
-}
-
 static void print_markdown(FILE *out)
 {
 	fprintf(out,
@@ -118,7 +108,12 @@ static void print_markdown(FILE *out)
 	print_rows(out, true);
 	fprintf(out, "\n## The mount\n\n");
 	print_rows(out, false);
-	print_patterns(out);
+	fprintf(out, "\n## Patterns\n\n%s\n", pattern_text);
+	for (size_t i = 0; i < ARRAY_LEN(pattern_rows); i++) {
+		fprintf(out, "* `%s`: ", pattern_rows[i].pattern);
+		print_cell(out, pattern_rows[i].chooses);
+		fputc('\n', out);
+	}
 }
 
 int help_options(FILE *out, const char *format)

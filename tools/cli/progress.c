@@ -49,13 +49,6 @@ static void print_time(char *out, size_t n, double seconds)
 			 (double)((int)seconds % 3600 / 60));
 }
 
-static int columns(void)
-{
-	struct winsize w;
-
-	return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
-}
-
 /* "[###...] " */
 static void draw_bar(char *out, int width, double part)
 {
@@ -70,7 +63,11 @@ static void draw(struct progress *p, double at)
 	uint64_t total = atomic_load(&p->total), done = atomic_load(&p->done);
 	double part = total ? MIN(1.0, (double)done / (double)total) : 0, took = at - p->started;
 	char bar[WIDTH + 4] = "", rate[32], all[32], left[32], tail[128], line[256];
-	int room = columns() - 1, width;
+	struct winsize w;
+	int room = 79, width;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col)
+		room = w.ws_col - 1;
 
 	print_size(rate, sizeof(rate), (uint64_t)((double)done / took));
 	print_size(all, sizeof(all), total);

@@ -73,16 +73,6 @@ void source_warn_of_others(const struct ns *ns)
 			 c->opts.source, c->opts.source, path + strlen("./"));
 }
 
-static int safetensors_walk(struct source *s)
-{
-	int r = ns_start(s->ns, NULL);
-
-	if (r < 0)
-		return r;
-	source_warn_of_others(s->ns);
-	return source_walk(s->ns->root, &s->inner, &s->node);
-}
-
 static int open_at(struct cmd_args *a, const char *path, size_t n, struct source *ret)
 {
 	const enum tensors tensors = a->options.tensors;
@@ -96,7 +86,11 @@ static int open_at(struct cmd_args *a, const char *path, size_t n, struct source
 	r = ns_open(ret->source, &a->options, &ret->ns);
 	a->options.tensors = tensors;
 	if (r >= 0)
-		r = safetensors_walk(ret);
+		r = ns_start(ret->ns, NULL);
+	if (r >= 0) {
+		source_warn_of_others(ret->ns);
+		r = source_walk(ret->ns->root, &ret->inner, &ret->node);
+	}
 	if (r == -ENOENT && ret->ns)
 		return fail_absent_name(ret->ns->root, ret->source, ret->inner, true);
 	return r < 0 ? err_at(r, "'%s'", ret->source) : 1;

@@ -9,24 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/*
- * A URL may be inside of an argument, as in `-o NAME=URL`. A path with "://" in it is a false
- * alarm, which costs a few milliseconds: the other program reads it, too.
- */
-static bool has_url(int argc, char **argv)
-{
-	for (int i = 1; i < argc; i++)
-		if (strstr(argv[i], "://"))
-			return true;
-	return false;
-}
-
 void url_program(int argc, char **argv)
 {
 	char path[4096], *slash;
+	bool has_url = false;
 	ssize_t n;
 
-	if (!has_url(argc, argv))
+	/*
+	 * A URL may be inside of an argument, as in `-o NAME=URL`. A path with "://" in it is a
+	 * false alarm, which costs a few milliseconds: the other program reads it, too.
+	 */
+	for (int i = 1; i < argc; i++)
+		has_url |= strstr(argv[i], "://") != NULL;
+	if (!has_url)
 		return;
 	/* The file itself, also when it was started by a link such as mount.pytreefs. */
 	n = readlink("/proc/self/exe", path, sizeof(path) - sizeof(URL_PROGRAM));
