@@ -21,27 +21,12 @@ struct cat {
 	const char *path;
 };
 
-static int write_output(struct cat *c, const void *p, size_t n)
-{
-	int r;
-
-	/* Of an array, the header has it already. */
-	if (c->to_terminal && memchr(p, 0, MIN(n, (size_t)BINARY_WITHIN)))
-		return fail(
-			-EINVAL,
-			"'%s' is binary, which may disturb the terminal: a name with .json prints "
-			"the values, and > FILE or | cat takes the bytes",
-			c->path);
-	r = write_all(STDOUT_FILENO, span_of(p, n));
-
-	return r < 0 ? (c->lost = err_code(r, "cannot write", "output")) : 0;
-}
-
 static int write_gather(struct cat *c, const struct segments *g)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct segment *s = &g->seg[i];
 		auto_free void *copy = NULL;
+		struct span bytes;
 		int r = 0;
 
 		if (s->kind == SEGMENT_FILE) {
@@ -50,9 +35,16 @@ static int write_gather(struct cat *c, const struct segments *g)
 		}
 		if (r < 0)
 			return r;
-		r = write_output(c, copy ? copy : s->p, s->n);
+		bytes = span_of(copy ? copy : s->p, s->n);
+		/* Of an array, the header has it already. */
+		if (c->to_terminal && memchr(bytes.p, 0, MIN(s->n, (size_t)BINARY_WITHIN)))
+			return fail(-EINVAL,
+				    "'%s' is binary, which may disturb the terminal: a name with "
+				    ".json prints the values, and > FILE or | cat takes the bytes",
+				    c->path);
+		r = write_all(STDOUT_FILENO, bytes);
 		if (r < 0)
-			return r;
+			return c->lost = err_code(r, "cannot write", "output");
 	}
 	return 0;
 }

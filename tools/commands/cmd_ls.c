@@ -327,17 +327,6 @@ static uint64_t count_elements(const struct row *row)
 	return n;
 }
 
-static void add_row(struct listing_walk *w, const struct row *row, bool is_dir)
-{
-	w->sum.dirs += is_dir;
-	w->sum.files += !is_dir;
-	if (is_dir || !row->described)
-		return;
-	w->sum.elements += count_elements(row);
-	w->sum.bytes += (uint64_t)row->st.st_size;
-	w->sum.stored += row->stored;
-}
-
 /* "12 files, 20800 elements, 40.7 KiB" */
 static void print_totals(FILE *out, const struct totals *t)
 {
@@ -430,7 +419,13 @@ static int ls_walk_entry(struct listing_walk *w, struct node *dir, const char *n
 	w->bad |= r > 0;
 	if (r > 0 && depth >= w->depth_limit)
 		print_failure(err_restore(&row.why));
-	add_row(w, &row, is_dir);
+	w->sum.dirs += is_dir;
+	w->sum.files += !is_dir;
+	if (!is_dir && row.described) {
+		w->sum.elements += count_elements(&row);
+		w->sum.bytes += (uint64_t)row.st.st_size;
+		w->sum.stored += row.stored;
+	}
 	if (w->json)
 		print_json_row(w->out, &row);
 	else

@@ -103,28 +103,20 @@ static int sync_name(struct io_dir *dir, struct ocdbt_data **nodes)
 	return err_restore(&why);
 }
 
-static int write_and_rename(struct merging *m, struct ocdbt_data **ret_nodes)
-{
-	struct io_dir *dir = m->ckpt->source;
-	int r = ocdbt_database_write(dir, 0, NEW_MANIFEST, merge_nodes, m, ret_nodes);
-
-	if (r < 0)
-		return r;
-	r = interrupt_check();
-	if (r < 0)
-		return r;
-	r = io_dirop(dir, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
-	return r < 0 ? r : sync_name(dir, ret_nodes);
-}
-
 static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts,
 		       struct ocdbt_merge_stats *ret)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
 	struct merging m = { ckpt, parts, ret };
 	struct err_note why;
-	int r = write_and_rename(&m, &nodes);
+	int r = ocdbt_database_write(ckpt->source, 0, NEW_MANIFEST, merge_nodes, &m, &nodes);
 
+	if (r >= 0)
+		r = interrupt_check();
+	if (r >= 0)
+		r = io_dirop(ckpt->source, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
+	if (r >= 0)
+		r = sync_name(ckpt->source, &nodes);
 	if (r >= 0)
 		return r;
 	err_save(r, &why);

@@ -177,25 +177,6 @@ static int report_put_found(void *arg, const struct leaf_info *leaf, struct buf 
 	return r < 0 ? r : buf_add_str(out, "]}");
 }
 
-static int report_look_at(struct report *p, const struct subtree *st)
-{
-	static const struct walk_ops bins = { .begin = bins_begin,
-					      .task = bins_task,
-					      .end = bins_end };
-	auto_walk w = { 0 };
-	int r = walk_init(&w, st, "", p->t.only);
-
-	if (r < 0)
-		return r;
-	w.passes = 2;
-	p->t.leaves = w.n;
-	r = found_new(p, w.n);
-	if (r < 0)
-		return r;
-	r = walk_run(&w, &sums_ops, p, &p->t.progress);
-	return r < 0 ? r : walk_run(&w, &bins, p, &p->t.progress);
-}
-
 static int write_out(struct cmd_args *a, struct io_engine *io, struct span page)
 {
 	auto_atomic_file out = { 0 };
@@ -374,7 +355,11 @@ static int report_steps(struct report *p, struct source *s, struct buf *ret)
 static int report_tree(struct report *p, struct source *s, struct buf *ret)
 {
 	auto_subtree st = { 0 };
+	static const struct walk_ops bins = { .begin = bins_begin,
+					      .task = bins_task,
+					      .end = bins_end };
 	auto_leaf_table leaf_table = { 0 };
+	auto_walk w = { 0 };
 	int r = node_open_subtree(s->node, &st);
 
 	if (r < 0)
@@ -382,7 +367,18 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 	r = selection_broken(&p->t, &st, "");
 	if (r < 0)
 		return r;
-	r = report_look_at(p, &st);
+	r = walk_init(&w, &st, "", p->t.only);
+	if (r < 0)
+		return r;
+	w.passes = 2;
+	p->t.leaves = w.n;
+	r = found_new(p, w.n);
+	if (r < 0)
+		return r;
+	r = walk_run(&w, &sums_ops, p, &p->t.progress);
+	if (r < 0)
+		return r;
+	r = walk_run(&w, &bins, p, &p->t.progress);
 	if (r < 0)
 		return r;
 	r = select_end(p->t.only);
