@@ -128,12 +128,13 @@ bool atomic_file_is_temp(const char *name)
 	return at && at[strlen(TEMP_TAIL)];
 }
 
-/* Open the directory of a path, and return the last name. */
-static int open_above(struct io_engine *io, const char *path, struct io_dir **ret_dir,
-		      char **ret_name)
+int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool force,
+		      struct atomic_file *ret)
 {
+	auto_atomic_file n = { .is_dir = is_dir, .force = force, .lock = -1 };
+	struct abandoned abandoned = { .n = &n };
 	auto_free char *dir = NULL;
-	int r = path_split(path, &dir, ret_name);
+	int r = path_split(path, &dir, &n.name);
 
 	if (r < 0)
 		return r;
@@ -141,16 +142,9 @@ static int open_above(struct io_engine *io, const char *path, struct io_dir **re
 	if (r < 0)
 		return r;
 	r = path_check_link(dir);
-	return r < 0 ? r : io_dir_open(io, dir, ret_dir);
-}
-
-int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool force,
-		      struct atomic_file *ret)
-{
-	auto_atomic_file n = { .is_dir = is_dir, .force = force, .lock = -1 };
-	struct abandoned abandoned = { .n = &n };
-	int r = open_above(io, path, &n.dir, &n.name);
-
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, dir, &n.dir);
 	if (r < 0)
 		return r;
 	n.temp_name = str_fmt(".%.200s" TEMP_TAIL "%ld", n.name, (long)getpid());

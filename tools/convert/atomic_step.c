@@ -418,18 +418,6 @@ int atomic_step_commit(struct atomic_step *n)
 	return group_reduce(n->group, r);
 }
 
-static void atomic_step_give_up(struct atomic_step *n)
-{
-	struct err_note why;
-	int r = draft_abort(n->draft, true);
-
-	if (r < 0 && r != -ENOENT) {
-		err_save(r, &why);
-		/* The library prints nothing, since its log is in memory. */
-		log_warn("'%s' stays behind: %s", n->draft->dir->name, why.text);
-	}
-}
-
 /* A shared draft is removed when all ranks have left it, unless one of them died. */
 static void leave_together(struct atomic_step *n)
 {
@@ -444,12 +432,17 @@ static void leave_together(struct atomic_step *n)
 
 void atomic_step_release(struct atomic_step *n)
 {
-	struct err_note why;
+	struct err_note why, left;
+	int r;
 
 	/* Save the reason of the failure, which the caller reports. */
 	err_peek(&why);
-	if (n->draft)
-		atomic_step_give_up(n);
+	r = n->draft ? draft_abort(n->draft, true) : 0;
+	if (r < 0 && r != -ENOENT) {
+		err_save(r, &left);
+		/* The library prints nothing, since its log is in memory. */
+		log_warn("'%s' stays behind: %s", n->draft->dir->name, left.text);
+	}
 	if (n->is_shared)
 		leave_together(n);
 	draft_unref(n->draft);

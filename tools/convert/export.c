@@ -246,15 +246,23 @@ void export_remarks(struct export *x)
 
 /* ---- options ---- */
 
-/*
- * Arrays of a zarr group are chunked and encoded like those of a checkpoint; other formats leave no
- * choice.
- */
-static int check_save_options(const struct cmd_args *a, enum export_format format)
+int export_check_options(const struct cmd_args *a, enum export_format format)
 {
+	/*
+	 * Arrays of a zarr group are chunked and encoded like those of a checkpoint; other formats
+	 * leave no choice.
+	 */
 	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size",
 					       "shard_axes", "store_fill_value" };
+	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
+	uint64_t bytes;
 
+	if (cast && dtype_by_user(span_str(cast)) == DTYPE_UNKNOWN)
+		return cmd_wrong(a->cmd, "--cast: no dtype '%s'", cast);
+	if (shard && (option_parse_size(shard, &bytes) < 0 || bytes == 0))
+		return cmd_wrong(a->cmd, "--max-shard-size: '%s' is not a number of bytes", shard);
+	if (shard && format != EXPORT_SAFETENSORS)
+		return cmd_usage(a->cmd, "--max-shard-size is for safetensors");
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 		bool is_zarrs = false;
@@ -271,20 +279,6 @@ static int check_save_options(const struct cmd_args *a, enum export_format forma
 					 strcmp(o->name, "dtype") ? "" : "; use --cast");
 	}
 	return EXIT_OK;
-}
-
-int export_check_options(const struct cmd_args *a, enum export_format format)
-{
-	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
-	uint64_t bytes;
-
-	if (cast && dtype_by_user(span_str(cast)) == DTYPE_UNKNOWN)
-		return cmd_wrong(a->cmd, "--cast: no dtype '%s'", cast);
-	if (shard && (option_parse_size(shard, &bytes) < 0 || bytes == 0))
-		return cmd_wrong(a->cmd, "--max-shard-size: '%s' is not a number of bytes", shard);
-	if (shard && format != EXPORT_SAFETENSORS)
-		return cmd_usage(a->cmd, "--max-shard-size is for safetensors");
-	return check_save_options(a, format);
 }
 
 static int export_report(struct export *x, const char *out, double seconds)

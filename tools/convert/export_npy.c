@@ -106,15 +106,6 @@ static int mark_container(struct export *x, const struct subtree_part *part,
 	return t == part->tree ? 0 : mark_key(full, t);
 }
 
-static void mark_step(struct export *x)
-{
-	for (size_t i = 0; i < x->st.n; i++)
-		if (*x->st.part[i].path)
-			setxattr(x->out.temp, TREE_MANIFEST_STEP, "true", strlen("true"), 0);
-	if (x->st.custom)
-		mark_json(x->out.temp, "custom_metadata", span_str(x->st.custom));
-}
-
 static int each_container(struct export *x,
 			  int (*fn)(struct export *x, const struct subtree_part *part,
 				    const struct tree_node *t))
@@ -132,7 +123,11 @@ static int make_containers(struct export *x)
 {
 	int r = 0;
 
-	mark_step(x);
+	for (size_t i = 0; i < x->st.n; i++)
+		if (*x->st.part[i].path)
+			setxattr(x->out.temp, TREE_MANIFEST_STEP, "true", strlen("true"), 0);
+	if (x->st.custom)
+		mark_json(x->out.temp, "custom_metadata", span_str(x->st.custom));
 	/* Empty ones are left out of a part. */
 	if (!x->only)
 		r = each_container(x, export_npy_make_container);

@@ -168,21 +168,6 @@ static int write_member(void *arg, size_t i, struct worker *worker)
 							       z->x->out.file, at, worker, &m->crc);
 }
 
-static int write_headers(struct npz *z)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < z->n && r >= 0; i++) {
-		auto_buf head = { 0 };
-
-		r = zip_put_local(&z->member[i], &head);
-		if (r < 0)
-			return r;
-		r = io_write_exact(z->x->out.file, head.p, head.n, z->member[i].header);
-	}
-	return r;
-}
-
 /*
  * The tree manifest goes into the archive's comment. If it is too long for a comment, it goes
  * before the directory, where readers of archives do not look, and the comment has its position.
@@ -281,6 +266,15 @@ int export_npz(struct export *x)
 	r = gather_sums(&z);
 	if (r < 0 || !group_is_lead(x->group))
 		return r;
-	r = write_headers(&z);
-	return r < 0 ? r : write_directory(&z);
+	for (size_t i = 0; i < z.n; i++) {
+		auto_buf head = { 0 };
+
+		r = zip_put_local(&member[i], &head);
+		if (r < 0)
+			return r;
+		r = io_write_exact(x->out.file, head.p, head.n, member[i].header);
+		if (r < 0)
+			return r;
+	}
+	return write_directory(&z);
 }

@@ -34,19 +34,6 @@ static int by_leaf(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Names must be unique in all shards together, not only in each file. */
-static int export_safetensors_check_names(const struct shards *s)
-{
-	qsort(s->all.tensor, s->all.n, sizeof(*s->all.tensor), export_safetensors_by_name);
-	for (size_t i = 1; i < s->all.n; i++)
-		if (span_eq(s->all.tensor[i - 1].name, s->all.tensor[i].name))
-			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'",
-				    SPAN_ARG(s->all.tensor[i - 1].path),
-				    SPAN_ARG(s->all.tensor[i].path),
-				    SPAN_ARG(s->all.tensor[i].name));
-	return 0;
-}
-
 static void export_safetensors_cut(struct shards *s)
 {
 	uint64_t bytes = 0;
@@ -154,6 +141,7 @@ static int write_tensor(void *arg, size_t i, struct worker *worker)
 static int list(struct shards *s)
 {
 	struct export *x = s->x;
+	struct st_tensor *t;
 	int r = safetensors_list_begin(&s->all, x->n);
 
 	if (r < 0)
@@ -170,8 +158,15 @@ static int list(struct shards *s)
 	r = safetensors_list_end(&s->all);
 	if (r < 0)
 		return r;
-	r = export_safetensors_check_names(s);
-	qsort(s->all.tensor, s->all.n, sizeof(*s->all.tensor), by_leaf);
+	t = s->all.tensor;
+	/* Names must be unique in all shards together, not only in each file. */
+	qsort(t, s->all.n, sizeof(*t), export_safetensors_by_name);
+	for (size_t i = 1; i < s->all.n; i++)
+		if (span_eq(t[i - 1].name, t[i].name))
+			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'",
+				    SPAN_ARG(t[i - 1].path), SPAN_ARG(t[i].path),
+				    SPAN_ARG(t[i].name));
+	qsort(t, s->all.n, sizeof(*t), by_leaf);
 	export_safetensors_cut(s);
 	return r;
 }
@@ -181,20 +176,6 @@ static int begin_all(struct shards *s, int r)
 	for (size_t i = 0; i < s->n_shards && r >= 0; i++)
 		r = begin_shard(s, i);
 	return r;
-}
-
-/* Rank 0 creates the shards, then the other ranks open them. */
-static int make_files(struct shards *s, int r)
-{
-	struct export *x = s->x;
-
-	if (group_is_lead(x->group))
-		r = begin_all(s, r);
-	if (r >= 0 && x->out.is_dir && group_is_lead(x->group))
-		r = put_index(s);
-	if (x->group)
-		r = group_reduce(x->group, r);
-	return group_is_lead(x->group) ? r : begin_all(s, r);
 }
 
 int export_safetensors(struct export *x)
@@ -207,7 +188,15 @@ int export_safetensors(struct export *x)
 	int r = list(&s);
 
 	export_remarks(x);
-	r = make_files(&s, r);
+	/* Rank 0 creates the shards, then the other ranks open them. */
+	if (group_is_lead(x->group))
+		r = begin_all(&s, r);
+	if (r >= 0 && x->out.is_dir && group_is_lead(x->group))
+		r = put_index(&s);
+	if (x->group)
+		r = group_reduce(x->group, r);
+	if (!group_is_lead(x->group))
+		r = begin_all(&s, r);
 	/* In the order of the files, which was set with the headers. */
 	for (size_t i = 0; i < s.all.n; i++)
 		s.bytes[i] = s.all.tensor[i].bytes;

@@ -67,45 +67,12 @@ static bool is_kind(const struct import_mark *m)
 	return !is_order;
 }
 
-/*
- * Drop containers without a chosen leaf; left gets them, since those that had them are not whole.
- */
-static void choose_dirs(struct import_list *f, const struct paths *chosen, struct paths *left)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < f->n_dirs; i++)
-		if (import_choice_has(chosen, f->dir[i], true) ||
-		    import_choice_is_whole(f, f->dir[i]))
-			f->dir[n++] = f->dir[i];
-		else
-			left->path[left->n++] = f->dir[i];
-	f->n_dirs = n;
-}
-
-static void choose_marks(struct import_list *f, const struct paths *chosen,
-			 const struct paths *left)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < f->n_marks; i++) {
-		const struct import_mark *m = &f->mark[i];
-
-		if (!import_choice_is_whole(f, m->path) &&
-		    !import_choice_has(chosen, m->path, false) &&
-		    (!import_choice_has(chosen, m->path, true) ||
-		     (is_kind(m) && import_choice_has(left, m->path, true))))
-			continue;
-		f->mark[n++] = *m;
-	}
-	f->n_marks = n;
-}
-
 int import_list_choose(struct import_list *f)
 {
 	auto_free const char **path = calloc(f->n + 1, sizeof(*path));
 	auto_free const char **other = calloc(f->n_left + f->n_dirs + 1, sizeof(*other));
 	struct paths chosen = { path, f->n }, left = { other, f->n_left };
+	size_t n = 0;
 
 	if (!path || !other)
 		return fail(-ENOMEM, "cannot choose among %zu leaves", f->n);
@@ -114,8 +81,25 @@ int import_list_choose(struct import_list *f)
 	qsort(path, f->n, sizeof(*path), array_by_text);
 	for (size_t i = 0; i < f->n_left; i++)
 		other[i] = f->left[i];
-	choose_dirs(f, &chosen, &left);
+	/* Drop containers without a chosen leaf: those that had them are not whole. */
+	for (size_t i = 0; i < f->n_dirs; i++)
+		if (import_choice_has(&chosen, f->dir[i], true) ||
+		    import_choice_is_whole(f, f->dir[i]))
+			f->dir[n++] = f->dir[i];
+		else
+			other[left.n++] = f->dir[i];
+	f->n_dirs = n;
 	qsort(other, left.n, sizeof(*other), array_by_text);
-	choose_marks(f, &chosen, &left);
+	n = 0;
+	for (size_t i = 0; i < f->n_marks; i++) {
+		const struct import_mark *m = &f->mark[i];
+
+		if (import_choice_is_whole(f, m->path) ||
+		    import_choice_has(&chosen, m->path, false) ||
+		    (import_choice_has(&chosen, m->path, true) &&
+		     !(is_kind(m) && import_choice_has(&left, m->path, true))))
+			f->mark[n++] = *m;
+	}
+	f->n_marks = n;
 	return 0;
 }

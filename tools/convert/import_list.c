@@ -207,13 +207,7 @@ static int text_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
-static void nothing_to_close(struct import_reading *rd)
-{
-}
-
-static const struct import_ops text_ops = { .open = text_open,
-					    .read = text_read,
-					    .close = nothing_to_close };
+static const struct import_ops text_ops = { .open = text_open, .read = text_read };
 
 int import_add_text(struct import_list *f, const char *path, const char *from, struct span text)
 {
@@ -240,6 +234,26 @@ static void import_file_close(struct import_reading *rd)
 	close(rd->fd);
 }
 
+/* Read bytes [at, at + n) of a file, which messages name. -EUCLEAN: it is shorter. */
+static int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to)
+{
+	while (n > 0) {
+		ssize_t got = pread(fd, to, n, (off_t)at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return err_sys("cannot read", file);
+		if (got == 0)
+			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced", file,
+				    (unsigned long long)at);
+		at += (uint64_t)got;
+		to += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
 int import_read_file(const char *file, size_t max, struct buf *ret)
 {
 	auto_close int fd = io_open_regular(file);
@@ -258,25 +272,6 @@ int import_read_file(const char *file, size_t max, struct buf *ret)
 	if (r < 0)
 		return r;
 	ret->n = (size_t)st.st_size;
-	return 0;
-}
-
-int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to)
-{
-	while (n > 0) {
-		ssize_t got = pread(fd, to, n, (off_t)at);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return err_sys("cannot read", file);
-		if (got == 0)
-			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced", file,
-				    (unsigned long long)at);
-		at += (uint64_t)got;
-		to += got;
-		n -= (size_t)got;
-	}
 	return 0;
 }
 
@@ -323,20 +318,6 @@ struct writing {
 	const size_t *order; /* the order in which entries are written */
 };
 
-static int write_piece(struct draft_file *to, uint64_t off, const uint8_t *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t got = draft_file_write(to, off, p, n);
-
-		if (got < 0)
-			return (int)got;
-		off += (uint64_t)got;
-		p += got;
-		n -= (size_t)got;
-	}
-	return 0;
-}
-
 static int copy_bytes(struct writing *w, struct import_reading *rd, struct draft_file *to,
 		      struct worker *worker)
 {
@@ -349,9 +330,14 @@ static int copy_bytes(struct writing *w, struct import_reading *rd, struct draft
 		r = rd->import_entry->ops->read(rd, off, n, worker->buf);
 		if (r < 0)
 			return r;
-		r = write_piece(to, off, worker->buf, n);
-		if (r < 0)
-			return r;
+		for (size_t done = 0; done < n;) {
+			ssize_t got =
+				draft_file_write(to, off + done, worker->buf + done, n - done);
+
+			if (got < 0)
+				return (int)got;
+			done += (size_t)got;
+		}
 		off += n;
 		progress_add(w->progress, n);
 	}
@@ -382,7 +368,8 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	/* Save the note, since closing an incomplete file may replace it. */
 	if (r < 0)
 		err_save(r, &why);
-	import_entry->ops->close(&rd);
+	if (import_entry->ops->close)
+		import_entry->ops->close(&rd);
 	draft_file_closed(to, &flushed);
 	r = r < 0 ? err_restore(&why) : draft_file_take_error(to);
 	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;

@@ -35,7 +35,7 @@ struct import_ops {
 	int (*open)(struct import_reading *rd);
 	/* Read bytes [off, off + n) of the file. */
 	int (*read)(struct import_reading *rd, uint64_t off, size_t n, void *p);
-	void (*close)(struct import_reading *rd); /* after a successful open() */
+	void (*close)(struct import_reading *rd); /* after a successful open(); NULL: nothing */
 };
 
 struct import_entry {
@@ -130,8 +130,6 @@ int import_list_write(struct import_list *f, struct draft *d, unsigned threads,
 
 /* Append a whole file. -EFBIG: it has more than max bytes. */
 int import_read_file(const char *file, size_t max, struct buf *ret);
-/* Read bytes [at, at + n) of a file, which messages name. -EUCLEAN: it is shorter. */
-int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to);
 /* Make the names of the entries of this rank, and their xattrs (import_names.c). */
 int import_list_make_names(struct import_list *f, struct draft *d, const struct rank_group *group);
 /*

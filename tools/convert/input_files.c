@@ -20,38 +20,35 @@
 static const char *const marks[] = { "kind",     "namedtuple", "dtype", "key", "custom_metadata",
 				     "sharding", "prng_impl" };
 
-static int import_xattr(const char *file, const char *path, const char *name, struct import_list *f)
-{
-	char full[64];
-	auto_free char *value = NULL;
-	ssize_t n;
-
-	snprintf(full, sizeof(full), "user.pytree.%s", name);
-	n = getxattr(file, full, NULL, 0);
-	if (n < 0)
-		return 0;
-	value = calloc(1, (size_t)n + 1);
-	if (!value)
-		return fail(-ENOMEM, "cannot describe '%s'", path);
-	n = getxattr(file, full, value, (size_t)n);
-	return n < 0 ? err_sys("cannot read an xattr of", file) :
-		       import_list_mark(f, path, name, value);
-}
-
 /*
  * Add the xattrs of a copied file. user.pytree.dtype of an array only matters if its header lacks
  * the dtype.
  */
 static int import_xattrs(const char *file, const char *path, bool is_dir, struct import_list *f)
 {
-	char text[32];
+	char text[32], name[64];
 	ssize_t n;
-	int r = 0;
+	int r;
 
-	for (size_t i = 0; i < ARRAY_LEN(marks) && r >= 0; i++)
-		r = import_xattr(file, path, marks[i], f);
-	if (r < 0 || is_dir || f->any_leaf_type)
-		return r;
+	for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+		auto_free char *value = NULL;
+
+		snprintf(name, sizeof(name), "user.pytree.%s", marks[i]);
+		n = getxattr(file, name, NULL, 0);
+		if (n < 0)
+			continue;
+		value = calloc(1, (size_t)n + 1);
+		if (!value)
+			return fail(-ENOMEM, "cannot describe '%s'", path);
+		n = getxattr(file, name, value, (size_t)n);
+		if (n < 0)
+			return err_sys("cannot read an xattr of", file);
+		r = import_list_mark(f, path, marks[i], value);
+		if (r < 0)
+			return r;
+	}
+	if (is_dir || f->any_leaf_type)
+		return 0;
 	n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
 	if (n == (ssize_t)strlen("\"jax.Array\"") && !memcmp(text, "\"jax.Array\"", (size_t)n))
 		return import_list_mark(f, path, "save.leaf_type", "jax.Array");

@@ -51,25 +51,6 @@ static int new_root_missing(const char *path, char **ret_above, char **ret_names
 	return 0;
 }
 
-/* Make the directories one by one. What another process or rank makes meanwhile is not ours. */
-static int make_each(struct new_root *n)
-{
-	for (char *at = n->names; (at = strchr(at, '/')); at++) {
-		int r;
-
-		*at = '\0';
-		r = io_dirop(n->above, IO_MKDIR, n->names, NULL, IO_DIR_MODE);
-		if (r < 0 && r != -EEXIST)
-			return r;
-		*at = '/';
-		if (r == -EEXIST) {
-			n->others = (size_t)(at - n->names);
-			err_clear();
-		}
-	}
-	return 0;
-}
-
 int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 {
 	auto_free char *dir = NULL;
@@ -87,9 +68,18 @@ int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 	r = io_dir_open(ret->io, dir, &ret->above);
 	if (r < 0)
 		return r;
-	r = make_each(ret);
-	if (r < 0)
-		return r;
+	/* One by one: what another process or rank makes meanwhile is not ours. */
+	for (char *at = ret->names; (at = strchr(at, '/')); at++) {
+		*at = '\0';
+		r = io_dirop(ret->above, IO_MKDIR, ret->names, NULL, IO_DIR_MODE);
+		if (r < 0 && r != -EEXIST)
+			return r;
+		*at = '/';
+		if (r == -EEXIST) {
+			ret->others = (size_t)(at - ret->names);
+			err_clear();
+		}
+	}
 	r = io_sync_parents(ret->above, ret->names);
 	return r < 0 ? r : io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
 }

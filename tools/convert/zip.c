@@ -202,29 +202,11 @@ void zip_reader_release(struct zip_reader *z)
 	*z = (struct zip_reader){ 0 };
 }
 
-/* Compare the name of n bytes in the local header with the one in the directory. */
-static int check_local_name(int fd, const char *what, const struct zip_member *m, size_t n)
-{
-	auto_buf name = { 0 };
-	int r = buf_reserve(&name, n);
-
-	if (r < 0)
-		return r;
-	r = zip_read_at(fd, what, m->header + LOCAL_BYTES, name.p, n);
-	if (r < 0)
-		return r;
-	name.n = n;
-	if (!span_eq(buf_span(&name), m->name))
-		return fail(-EUCLEAN,
-			    "'%s': member '%.*s' of its directory is called '%.*s' at its data",
-			    what, SPAN_ARG(m->name), SPAN_ARG(name));
-	return 0;
-}
-
 int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
 		  uint64_t *ret)
 {
 	uint8_t head[LOCAL_BYTES];
+	auto_buf text = { 0 };
 	size_t name;
 	uint64_t at;
 	int r = zip_read_at(fd, what, m->header, head, sizeof(head));
@@ -236,9 +218,17 @@ int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t
 	if (get_u32le(head) != SIG_LOCAL || at > file_size || m->packed > file_size - at)
 		return fail(-EUCLEAN, "'%s': member '%.*s' is not where the directory says", what,
 			    SPAN_ARG(m->name));
-	r = check_local_name(fd, what, m, name);
+	r = buf_reserve(&text, name);
 	if (r < 0)
 		return r;
+	r = zip_read_at(fd, what, m->header + LOCAL_BYTES, text.p, name);
+	if (r < 0)
+		return r;
+	text.n = name;
+	if (!span_eq(buf_span(&text), m->name))
+		return fail(-EUCLEAN,
+			    "'%s': member '%.*s' of its directory is called '%.*s' at its data",
+			    what, SPAN_ARG(m->name), SPAN_ARG(text));
 	*ret = at;
 	return 0;
 }
