@@ -65,6 +65,18 @@ static int ckpt_open_directory(struct ckpt *c)
 	return r < 0 ? r : io_stat(c->source, ".", &c->st);
 }
 
+/* Items inside an item of a step are marked as a step of a root is. */
+static bool is_of_steps(const struct ckpt *c)
+{
+	enum shape shape = SHAPE_UNKNOWN;
+
+	if (detect_holds_steps(c->source, ".") <= 0)
+		return false;
+	if (detect_shape(c->source, ".", c->opts.todelete, &shape) < 0)
+		err_clear();
+	return shape != SHAPE_STEP && shape != SHAPE_ITEM;
+}
+
 static int open_checkpoint(struct ckpt *c)
 {
 	int r = ckpt_open_directory(c);
@@ -85,7 +97,7 @@ static int open_checkpoint(struct ckpt *c)
 			r = err_at(-EINVAL, "'%s' is not a checkpoint", c->opts.source);
 		if (r >= 0)
 			warn_of_safetensors(c);
-	} else if (c->shape != SHAPE_ROOT && detect_holds_steps(c->source, ".") > 0) {
+	} else if (c->shape != SHAPE_ROOT && is_of_steps(c)) {
 		r = fail(-EINVAL, "'%s' is a directory of steps, not a step or an item (shape=)",
 			 c->opts.source);
 	}

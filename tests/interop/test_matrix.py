@@ -105,10 +105,11 @@ def test_shape_can_be_said(mount, cases, shape, below):
     assert not compare.compare(m / where, case.trees['10/state'])
 
 
-def test_random_key_items_keep_their_data(mount, cases):
+@pytest.mark.parametrize('options', [[], ['shape=step']])
+def test_random_key_items_keep_their_data(mount, cases, options):
     """Whichever way the inner directories are shown, the key's bytes are to be had."""
     case = cases('random-key-items')
-    m = mount(case.path)
+    m = mount(case.path, *options)
     assert not compare.compare(m / 'state', case.trees['state'])
     names = compare.listed_names(m / 'rng')
     files = [f'{where}/{n}' for where, inside in names.items() for n in inside]
