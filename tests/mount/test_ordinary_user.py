@@ -75,6 +75,14 @@ def test_a_source_that_may_not_be_read_is_named(place, mode, command, said):
     assert "'.'" not in r.stderr, r.stderr
 
 
+def test_gc_does_not_speak_of_removing_a_step_that_it_may_not_read(place):
+    os.chown(place / 'ckpts/1500', 0, 0)
+    (place / 'ckpts/1500').chmod(0o700)
+    r = subprocess.run(['./pytreefs', 'gc', 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
+                       capture_output=True, text=True, timeout=240)
+    assert r.returncode == 1 and r.stderr.startswith("pytreefs: '1500': cannot open ") and 'remove' not in r.stderr, r.stderr
+
+
 def test_an_item_that_may_not_be_read_is_named(place):
     """An item, given as SOURCE, whose directory may be entered and not be listed."""
     item = place / 'ckpts/1500/state'

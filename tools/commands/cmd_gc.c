@@ -67,7 +67,7 @@ static void gc_say(void *arg, const struct gc_found *f)
 	if (g->json) {
 		say_json(g, f);
 	} else if (f->failed) {
-		print_failure(err_at(f->failed, "'%s' cannot be removed", f->path));
+		print_failure(err_at(f->failed, "'%s'", f->path));
 	} else if (!g->quiet) {
 		print_size(size, sizeof(size), f->bytes);
 		printf("%-12s ", f->removed ? g->dry_run ? "would remove" : "removed" : "kept");
@@ -213,7 +213,7 @@ const struct cmd cmd_gc = {
 		"lock\n"
 		"files of interrupted commits, in a directory of steps (also s3://, gs://) and in\n"
 		"the steps. Drafts of living writers are never removed. Exit status 1: something\n"
-		"could not be removed.",
+		"could not be looked at, or not be removed.",
 	.example = "pytreefs gc --dry-run ckpts",
 	.options = options,
 	.min_args = 1,
@@ -222,6 +222,6 @@ const struct cmd cmd_gc = {
 	.takes_mount_options = true,
 	.ignores = { "restore_dtype", "transforms" },
 	.confined = CMD_WRITES,
-	.found = "something could not be removed; the rest was.",
+	.found = "something could not be looked at, or not be removed; the rest was.",
 	.run = run_gc,
 };
