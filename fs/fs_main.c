@@ -403,14 +403,14 @@ static void make_room_for_files(void)
 		close(fd);
 }
 
-bool fs_has_option(const char *options, const char *word)
+size_t fs_option_place(const char *options, const char *word)
 {
-	size_t n = strlen(word);
+	size_t n = strlen(word), place = 0;
 
 	for (const char *at = options; (at = strstr(at, word)); at++)
 		if ((at == options || at[-1] == ',') && strchr(",", at[n]))
-			return true;
-	return false;
+			place = (size_t)(at - options) + 1;
+	return place;
 }
 
 /* *ret_step is the path that the ns borrows in place of SOURCE; NULL: it borrows SOURCE. */
@@ -461,7 +461,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 	struct fs fs = { .options = m->options,
 			 .ready_fd = ready_fd,
 			 .mountpoint = m->mountpoint,
-			 .is_read_only = fs_has_option(m->fuse_options, "ro") };
+			 .is_read_only = fs_option_place(m->fuse_options, "ro") >
+					 fs_option_place(m->fuse_options, "rw") };
 	auto_free char *step = NULL;
 	auto_of(ns) struct ns *ns = NULL;
 	int r = open_for_mount(m, fs.is_read_only, &ns, &step);

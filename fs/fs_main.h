@@ -24,8 +24,11 @@ struct fs_mount {
 	void (*opened)(const struct ns *ns);
 };
 
-/* Whether a word is among comma-separated options, those for the kernel and libfuse. */
-bool fs_has_option(const char *options, const char *word);
+/*
+ * The place of the last such word, from 1 on, among comma-separated options, those for the kernel
+ * and libfuse; 0: there is none. Of "ro" and "rw" the last one counts.
+ */
+size_t fs_option_place(const char *options, const char *word);
 /*
  * Mount and serve until the mount is removed, or a signal ends it. In the background, the call
  * returns in the parent when the mount is ready, or with the error that prevents it.

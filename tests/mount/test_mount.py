@@ -139,6 +139,14 @@ def test_what_cannot_work_is_refused_at_once(program, cases, mnt, option, messag
     assert message in text, text
 
 
+@pytest.mark.parametrize('options, error', [('ro,rw', None), ('rw,ro', 'Read-only file system')])
+def test_of_ro_and_rw_the_last_one_counts(program, mnt, tmp_path, options, error):
+    (tmp_path / 'ckpts').mkdir()
+    subprocess.run([program, 'mount', '-o', f'shape=root,{options}', tmp_path / 'ckpts', mnt], check=True, timeout=240)
+    r = subprocess.run(['mkdir', mnt / '1.tmp'], capture_output=True, text=True)
+    assert r.returncode == 0 if not error else error in r.stderr, r.stderr
+
+
 def test_a_source_that_is_not_there(program, cases, mnt):
     root = cases('manager-root').path
     for name, message in (('lastest', "has no 'lastest'; did you mean 'latest'?"), ('latest/stat', "did you mean 'latest/state'?"),

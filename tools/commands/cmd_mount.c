@@ -269,7 +269,7 @@ static int run_mount(struct cmd_args *a)
 	o->tensors = TENSORS_ELSE;
 	if (!m.fuse_options)
 		return -ENOMEM;
-	o->for_others = fs_has_option(m.fuse_options, "allow_other");
+	o->for_others = fs_option_place(m.fuse_options, "allow_other") > 0;
 	if (cmd_flag(a, "mpi"))
 		return run_rank(a, &m);
 	r = check_mountpoint(o, m.mountpoint);
