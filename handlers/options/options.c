@@ -310,7 +310,7 @@ void options_release(struct options *o)
 	*o = (struct options){ 0 };
 }
 
-static int unknown(const char *name)
+static int unknown(const char *name, bool has_value)
 {
 	struct nearest n;
 
@@ -322,8 +322,11 @@ static int unknown(const char *name)
 		if (strchr(*word, '_') || !strcmp(*word, name))
 			nearest_try(&n, *word);
 	if (n.best && !strcmp(n.best, name))
-		return fail(-EINVAL, "option '%s' of mount takes no value; without it, it is off",
-			    name);
+		return has_value ?
+			       fail(-EINVAL,
+				    "option '%s' of mount takes no value; without it, it is off",
+				    name) :
+			       fail(-EINVAL, "option '%s' is for -o of a mount only", name);
 	if (n.best)
 		return fail(-EINVAL, "unknown option '%s'; did you mean '%s'?", name, n.best);
 	return fail(-EINVAL, "unknown option '%s'; `pytreefs help options` lists them", name);
@@ -408,7 +411,7 @@ int option_set(struct options *o, const char *text, bool known_only)
 			o->save.given |= scoped_bit(opt);
 		return options_set_value(o, opt, eq ? eq + 1 : "on");
 	}
-	return known_only ? -ENOENT : unknown(name);
+	return known_only ? -ENOENT : unknown(name, eq != NULL);
 }
 
 int option_print(const struct options *o, const struct option *opt, struct buf *ret)

@@ -147,6 +147,10 @@ def test_of_ro_and_rw_the_last_one_counts(program, mnt, tmp_path, options, error
     assert r.returncode == 0 if not error else error in r.stderr, r.stderr
 
 
+def test_words_of_mount_are_for_mounts_only(run):
+    assert "option 'ro' is for -o of a mount only" in run('ls', '-o', 'ro', SAMPLE, ok=False).stderr
+
+
 def test_a_source_that_is_not_there(program, cases, mnt):
     root = cases('manager-root').path
     for name, message in (('lastest', "has no 'lastest'; did you mean 'latest'?"), ('latest/stat', "did you mean 'latest/state'?"),
