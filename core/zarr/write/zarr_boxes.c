@@ -44,59 +44,12 @@ int zarr_boxes_check(const struct zarr_boxes *a)
 
 /* ---- one chunk ---- */
 
-struct chunk_place {
-	const struct zarr_boxes *a;
-	const struct zarr_box *box;
-	uint64_t chunk[LIMIT_RANK];
-	struct strided elements; /* from memory to the chunk */
-	const uint8_t *p;        /* the first of them */
-	uint64_t bytes;          /* of them in memory */
-	bool is_full;            /* it does not extend beyond the array */
-};
-
-/* Determine the elements of a chunk, of which the number in its box is given. */
-static void place_chunk(struct chunk_place *c, uint64_t number)
-{
-	const struct zarr_meta *m = &c->a->z->meta;
-	uint64_t index[LIMIT_RANK];
-
-	c->elements = (struct strided){ .have = c->a->have, .want = m->dtype };
-	c->p = c->box->p;
-	c->bytes = dtype_info(c->a->have)->size;
-	c->is_full = true;
-	for (unsigned i = m->rank; i > 0; i--) {
-		uint64_t n = (c->box->count[i - 1] + m->chunk[i - 1] - 1) / m->chunk[i - 1];
-
-		index[i - 1] = number % n;
-		number /= n;
-	}
-	for (unsigned i = 0; i < m->rank; i++) {
-		uint64_t from = index[i] * m->chunk[i];
-		uint64_t count = MIN(m->chunk[i], c->box->count[i] - from);
-
-		c->chunk[i] = c->box->start[i] / m->chunk[i] + index[i];
-		c->p += from * c->box->stride[i];
-		c->bytes *= count;
-		c->is_full &= count == m->chunk[i];
-		strided_add(&c->elements, count, c->box->stride[i],
-			    (int64_t)c->a->z->leaf_stride[i]);
-	}
-}
-
-/* Whether the elements are the decoded chunk where they are. */
-static bool chunk_is_there(const struct chunk_place *c)
-{
-	return c->is_full && c->elements.have == c->elements.want &&
-	       (c->elements.rank == 0 ||
-		(c->elements.rank == 1 && strided_run(&c->elements) == c->elements.n[0]));
-}
-
 /* A source of zarr_write.h: a run of elements on the last axis of the array. */
 static int read_run(void *arg, uint64_t off, size_t n, void *p)
 {
-	const struct chunk_place *c = arg;
-	const struct zarr_meta *m = &c->a->z->meta;
-	struct strided s = { .have = c->a->have, .want = m->dtype };
+	const struct box_chunk *c = arg;
+	const struct zarr_meta *m = &c->z->meta;
+	struct strided s = { .have = c->have, .want = m->dtype };
 	uint64_t item = dtype_info(m->dtype)->size, at = off / item, from = 0;
 
 	for (unsigned i = m->rank; i > 0; i--) {
@@ -108,12 +61,11 @@ static int read_run(void *arg, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
-static int write_chunk(struct write_env *we, const struct chunk_place *c)
+static int write_chunk(struct write_env *we, struct kv *kv, struct box_chunk *c)
 {
-	const struct zarr *z = c->a->z;
+	const struct zarr *z = c->z;
 	bool in_pieces = codec_writes_pieces(&z->leaf->codecs);
-	uint64_t cost = chunk_is_there(c) ? 0 : z->leaf->bytes;
-	uint8_t *copy = NULL;
+	uint64_t cost = c->is_there ? 0 : z->leaf->bytes;
 	int r = write_env_check(we);
 
 	if (r < 0)
@@ -123,20 +75,9 @@ static int write_chunk(struct write_env *we, const struct chunk_place *c)
 	if (!in_pieces)
 		cost += MIN(4 * z->leaf->bytes, CODEC_BESIDE);
 	if (in_pieces && cost > budget_total(we->budget))
-		return encode_long_chunk(we, c->a->kv, z, c->chunk, read_run, (void *)c);
+		return encode_long_chunk(we, kv, z, c->chunk, read_run, c);
 	cost = budget_take_most(we->budget, cost);
-	if (!chunk_is_there(c)) {
-		copy = block_alloc(z->leaf->bytes);
-		if (!copy)
-			r = fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
-				 (unsigned long long)z->leaf->bytes);
-		if (copy && !c->is_full)
-			encode_fill(z, copy);
-		if (copy)
-			strided_copy(&c->elements, c->p, copy);
-	}
-	r = r < 0 ? r : encode_put(we, c->a->kv, z, c->chunk, copy ? copy : c->p, NULL);
-	block_free(copy, z->leaf->bytes);
+	r = box_chunk_put(we, kv, c, false);
 	budget_give(we->budget, cost);
 	return r;
 }
@@ -166,15 +107,14 @@ static int write_some(void *arg)
 	uint64_t i;
 
 	while ((i = atomic_fetch_add(&job->next, 1)) < job->n) {
-		struct chunk_place c;
+		struct box_chunk c;
 		int r;
 
 		while (i - b->first >= b->n)
 			b++;
-		c.a = b->a;
-		c.box = b->box;
-		place_chunk(&c, i - b->first);
-		r = write_chunk(job->we, &c);
+		c = (struct box_chunk){ .z = b->a->z, .have = b->a->have, .box = b->box };
+		box_chunk_place(&c, i - b->first);
+		r = write_chunk(job->we, b->a->kv, &c);
 		if (r < 0) {
 			atomic_store(&job->next, job->n);
 			return r;

@@ -10,13 +10,6 @@
 
 #include "core/zarr/write/zarr_write.h"
 
-/* The elements at [start, start + count) on each axis. All are borrowed. */
-struct zarr_box {
-	const uint64_t *start, *count;
-	const uint64_t *stride; /* bytes between neighbours in memory; 0: one element is repeated */
-	const void *p;          /* the first element */
-};
-
 /* An array, and those of its boxes that are written. */
 struct zarr_boxes {
 	struct kv *kv;        /* of its chunks, with keys without a prefix; borrowed */

@@ -142,41 +142,6 @@ int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t
 	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
 }
 
-int encode_put(const struct write_env *we, struct kv *kv, const struct zarr *z,
-	       const uint64_t *chunk, const uint8_t *bytes, size_t *ret_stored)
-{
-	auto_buf object = { .in_block = true }, key = { 0 };
-	struct span stored = span_of(bytes, z->leaf->bytes);
-	int r = encode_check(z, stored.p, stored.n);
-
-	if (r < 0)
-		return r;
-	r = zarr_chunk_key(&z->meta, chunk, &key);
-	if (r < 0)
-		return r;
-	if (!encode_is_plain(z)) {
-		r = encode_chunk(we, z, bytes, &object);
-		stored = buf_span(&object);
-	}
-	if (ret_stored)
-		*ret_stored = stored.n;
-	return r < 0 ? r : kv_put(kv, buf_span(&key), stored);
-}
-
-/* One band while its chunks are encoded; each task has a copy. */
-struct encoding {
-	struct write_env *we;
-	struct kv *kv;
-	const struct zarr *z;
-	const struct encode_plan *plan;
-	const uint8_t *bytes;
-	uint64_t first[LIMIT_RANK]; /* position of the band's first element */
-	uint64_t rows;              /* number of rows of the band, on the axis that is cut */
-	/* the chunks of the band: on each axis count[] from from[] on */
-	uint64_t from[LIMIT_RANK], count[LIMIT_RANK];
-	uint64_t chunk[LIMIT_RANK]; /* the current chunk */
-};
-
 void encode_fill(const struct zarr *z, uint8_t *p)
 {
 	size_t item = dtype_info(z->meta.dtype)->size;
@@ -190,30 +155,6 @@ void encode_fill(const struct zarr *z, uint8_t *p)
 		memcpy(p + at, z->meta.fill, item);
 }
 
-/* Copy the chunk's part of the band into a chunk of its own. */
-static void encode_cut_chunk(const struct encoding *e, uint8_t *out)
-{
-	const struct zarr_meta *m = &e->z->meta;
-	unsigned axis = e->plan->axis;
-	struct strided s = { .have = m->dtype, .want = m->dtype };
-	uint64_t count[LIMIT_RANK], stride[LIMIT_RANK], n = dtype_info(m->dtype)->size, base = 0;
-
-	for (unsigned i = m->rank; i > axis; i--) {
-		uint64_t lo = e->chunk[i - 1] * m->chunk[i - 1];
-		uint64_t extent = i - 1 == axis ? e->rows : m->shape[i - 1];
-		uint64_t from = i - 1 == axis ? lo - e->first[axis] : lo;
-
-		stride[i - 1] = n;
-		base += from * n;
-		count[i - 1] = MIN(m->chunk[i - 1], extent - from);
-		n *= extent;
-	}
-	for (unsigned i = axis; i < m->rank; i++)
-		strided_add(&s, count[i], stride[i], (int64_t)e->z->leaf_stride[i]);
-	encode_fill(e->z, out);
-	strided_copy(&s, e->bytes + base, out);
-}
-
 static bool is_fill(const struct zarr *z, const uint8_t *p)
 {
 	size_t item = dtype_info(z->meta.dtype)->size;
@@ -222,39 +163,82 @@ static bool is_fill(const struct zarr *z, const uint8_t *p)
 	return !memcmp(p, z->meta.fill, item) && !memcmp(p, p + item, z->leaf->bytes - item);
 }
 
-static int encode_put_chunk(struct encoding *e)
+void box_chunk_place(struct box_chunk *c, uint64_t number)
 {
-	const struct zarr *z = e->z;
-	bool whole = e->plan->band_is_chunk && (z->meta.rank == 0 || e->rows == e->plan->rows);
-	uint8_t *copy = NULL;
-	size_t stored;
-	int r;
+	const struct zarr_meta *m = &c->z->meta;
+	const struct zarr_box *box = c->box;
+	uint64_t index[LIMIT_RANK];
 
-	if (!whole) {
-		copy = block_alloc(z->leaf->bytes);
+	c->elements = (struct strided){ .have = c->have, .want = m->dtype };
+	c->p = box->p;
+	c->bytes = dtype_info(c->have)->size;
+	c->is_full = true;
+	for (unsigned i = m->rank; i-- > 0;) {
+		uint64_t n = div_up(box->count[i], m->chunk[i]);
+
+		index[i] = number % n;
+		number /= n;
+	}
+	for (unsigned i = 0; i < m->rank; i++) {
+		uint64_t from = index[i] * m->chunk[i];
+		uint64_t count = MIN(m->chunk[i], box->count[i] - from);
+
+		c->chunk[i] = box->start[i] / m->chunk[i] + index[i];
+		c->p += from * box->stride[i];
+		c->bytes *= count;
+		c->is_full &= count == m->chunk[i];
+		strided_add(&c->elements, count, box->stride[i], (int64_t)c->z->leaf_stride[i]);
+	}
+	c->is_there = c->is_full && c->have == m->dtype &&
+		      (c->elements.rank == 0 ||
+		       (c->elements.rank == 1 && strided_run(&c->elements) == c->elements.n[0]));
+}
+
+int box_chunk_put(struct write_env *we, struct kv *kv, const struct box_chunk *c, bool omit_fill)
+{
+	const struct zarr *z = c->z;
+	auto_buf object = { .in_block = true }, key = { 0 };
+	struct span stored = span_of(c->p, z->leaf->bytes);
+	uint8_t *copy = c->is_there ? NULL : block_alloc(z->leaf->bytes);
+	int r = 0;
+
+	if (!c->is_there) {
 		if (!copy)
 			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
 				    (unsigned long long)z->leaf->bytes);
-		encode_cut_chunk(e, copy);
+		if (!c->is_full)
+			encode_fill(z, copy);
+		strided_copy(&c->elements, c->p, copy);
+		stored.p = copy;
 	}
-	if (e->plan->omit_fill && is_fill(z, copy ? copy : e->bytes)) {
+	if (omit_fill && is_fill(z, stored.p)) {
 		block_free(copy, z->leaf->bytes);
 		return 0;
 	}
 	trace(TRACE_CODEC, "encode %llu", (unsigned long long)z->leaf->bytes);
-	r = encode_put(e->we, e->kv, z, e->chunk, copy ? copy : e->bytes, &stored);
+	r = encode_check(z, stored.p, stored.n);
+	r = r < 0 ? r : zarr_chunk_key(&z->meta, c->chunk, &key);
+	if (r >= 0 && !encode_is_plain(z)) {
+		r = encode_chunk(we, z, stored.p, &object);
+		stored = buf_span(&object);
+	}
+	r = r < 0 ? r : kv_put(kv, buf_span(&key), stored);
 	block_free(copy, z->leaf->bytes);
 	if (r < 0)
 		return r;
-	atomic_fetch_add_explicit(&e->we->chunks, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->we->chunk_bytes, z->leaf->bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->we->stored_bytes, stored, memory_order_relaxed);
+	atomic_fetch_add_explicit(&we->chunks, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&we->chunk_bytes, z->leaf->bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&we->stored_bytes, stored.n, memory_order_relaxed);
 	return 0;
 }
 
 /* Shared by the tasks of one band. */
 struct band_tasks {
-	const struct encoding *e;
+	struct write_env *we;
+	struct kv *kv;
+	const struct zarr *z;
+	bool omit_fill;
+	struct zarr_box box;   /* the band */
 	uint64_t n;            /* number of chunks */
 	_Atomic uint64_t next; /* the next chunk that no task has taken; n after an error */
 };
@@ -262,18 +246,14 @@ struct band_tasks {
 static int encode_some(void *arg)
 {
 	struct band_tasks *t = arg;
-	struct encoding e = *t->e;
 	uint64_t i;
 
 	while ((i = atomic_fetch_add(&t->next, 1)) < t->n) {
-		int r;
+		struct box_chunk c = { .z = t->z, .have = t->z->meta.dtype, .box = &t->box };
+		int r = write_env_check(t->we);
 
-		for (unsigned axis = e.z->meta.rank; axis > 0; axis--) {
-			e.chunk[axis - 1] = e.from[axis - 1] + i % e.count[axis - 1];
-			i /= e.count[axis - 1];
-		}
-		r = write_env_check(e.we);
-		r = r < 0 ? r : encode_put_chunk(&e);
+		box_chunk_place(&c, i);
+		r = r < 0 ? r : box_chunk_put(t->we, t->kv, &c, t->omit_fill);
 		if (r < 0) {
 			atomic_store(&t->next, t->n);
 			return r;
@@ -286,30 +266,25 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 		const struct encode_plan *plan, uint64_t at, const uint8_t *bytes)
 {
 	const struct zarr_meta *m = &z->meta;
-	struct encoding e = { .we = we, .kv = kv, .z = z, .plan = plan, .bytes = bytes };
-	struct band_tasks t = { .e = &e, .n = 1 };
-	uint64_t row = at / plan->row_bytes;
+	uint64_t start[LIMIT_RANK] = { 0 }, count[LIMIT_RANK], stride[LIMIT_RANK];
+	struct band_tasks t = { .we = we, .kv = kv, .z = z, .omit_fill = plan->omit_fill, .n = 1 };
+	uint64_t row = at / plan->row_bytes, n = dtype_info(m->dtype)->size;
 
 	if (m->n_elements == 0)
 		return 0;
-	/*
-	 * The start of the band, and its chunks: there are several only on axes after the one that
-	 * is cut, or on that axis when its chunks have one position.
-	 */
-	e.rows = 1;
-	for (unsigned i = MIN(plan->axis + 1, m->rank); i > 0; i--) {
-		e.first[i - 1] = row % m->shape[i - 1];
-		row /= m->shape[i - 1];
+	t.box = (struct zarr_box){ start, count, stride, bytes };
+	for (unsigned i = MIN(plan->axis + 1, m->rank); i-- > 0;) {
+		start[i] = row % m->shape[i];
+		row /= m->shape[i];
 	}
-	if (m->rank > 0)
-		e.rows = MIN(plan->rows, m->shape[plan->axis] - e.first[plan->axis]);
-	for (unsigned i = 0; i < m->rank; i++) {
-		e.from[i] = e.first[i] / m->chunk[i];
-		e.count[i] =
-			i < plan->axis  ? 1 :
-			i == plan->axis ? (e.first[i] + e.rows - 1) / m->chunk[i] - e.from[i] + 1 :
-					  m->grid[i];
-		t.n *= e.count[i];
+	/* On axes before the one that is cut, the band has one position. */
+	for (unsigned i = m->rank; i-- > 0;) {
+		count[i] = i < plan->axis  ? 1 :
+			   i == plan->axis ? MIN(plan->rows, m->shape[i] - start[i]) :
+					     m->shape[i];
+		stride[i] = n;
+		n *= count[i];
+		t.n *= div_up(count[i], m->chunk[i]);
 	}
 	/* All tasks have the same argument. */
 	return pool_run(z->env->pool, encode_some, &t, 0, MIN(t.n, (uint64_t)plan->tasks));

@@ -5,12 +5,13 @@
 #ifndef PYTREEFS_ZARR_ENCODE_H
 #define PYTREEFS_ZARR_ENCODE_H
 
+#include "core/dtype/strided.h"
 #include "core/zarr/write/zarr_write.h"
 
 /*
  * Bands: the array's bytes are cut along one axis, so that each band contains whole chunks. Chunks
  * have one position on all axes before it (or the axis has one position), so a band is a run of the
- * C-order stream.
+ * C-order stream, and a box.
  */
 struct encode_plan {
 	unsigned axis;       /* the axis that is cut; rank 0: none */
@@ -48,12 +49,26 @@ int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t
 		 struct buf *ret);
 /* -EINVAL when n bytes of elements have one that readers refuse: a bool that is neither 0 nor 1. */
 int encode_check(const struct zarr *z, const uint8_t *p, size_t n);
-/*
- * Check the elements of a decoded chunk, encode it, and put it. ret_stored is the size of the
- * object; may be NULL.
- */
-int encode_put(const struct write_env *we, struct kv *kv, const struct zarr *z,
-	       const uint64_t *chunk, const uint8_t *bytes, size_t *ret_stored);
+
+/* One chunk of a box in memory. */
+struct box_chunk {
+	/* Set by the caller. */
+	const struct zarr *z;
+	enum dtype have; /* of the elements in memory */
+	const struct zarr_box *box;
+
+	uint64_t chunk[LIMIT_RANK];
+	struct strided elements; /* from memory to the chunk */
+	const uint8_t *p;        /* the first of them */
+	uint64_t bytes;          /* of them in memory */
+	bool is_full;            /* it does not extend beyond the array */
+	bool is_there;           /* the elements are the decoded chunk where they are */
+};
+/* Determine the elements of a chunk, of which the number in its box is given. */
+void box_chunk_place(struct box_chunk *c, uint64_t number);
+/* Check its elements, encode it, and put it, unless it consists of the fill value (omit_fill). */
+int box_chunk_put(struct write_env *we, struct kv *kv, const struct box_chunk *c, bool omit_fill);
+
 /* Whether an object is the chunk itself: there are no codecs. */
 bool encode_is_plain(const struct zarr *z);
 /* Fill the memory of a decoded chunk with the fill value. */

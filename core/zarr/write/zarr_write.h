@@ -44,6 +44,13 @@ void write_env_release(struct write_env *we);
 /* 0, or the error of check(). */
 int write_env_check(const struct write_env *we);
 
+/* The elements at [start, start + count) on each axis. All are borrowed. */
+struct zarr_box {
+	const uint64_t *start, *count;
+	const uint64_t *stride; /* bytes between neighbours in memory; 0: one element is repeated */
+	const void *p;          /* the first element */
+};
+
 struct zarr_writer;
 
 /* The treatment of chunks that consist of the fill value. */
