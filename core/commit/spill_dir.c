@@ -55,35 +55,26 @@ static int sweep_one(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
-static int spill_begin_dir(struct spill_dir *d, const char *begun, const char *lock)
-{
-	int r = io_dirop(d->parent, IO_MKDIR, begun, NULL, 0700);
-
-	if (r < 0)
-		return r;
-	r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
-	if (r < 0)
-		return r;
-	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
-		return err_sys("cannot lock", begun);
-	return io_dirop(d->parent, IO_RENAME_NEW, begun, d->name, 0);
-}
-
 /* It gets its name when it is locked, since another process may look for directories to remove. */
 static int spill_make(struct spill_dir *d, const char *where)
 {
 	unsigned long long now = (unsigned long long)clock_real_ns();
-	auto_free char *begun = str_fmt(BEGUN "%d-%llx", (int)getpid(), now), *lock = NULL;
+	auto_free char *begun = str_fmt(BEGUN "%d-%llx", (int)getpid(), now);
+	auto_free char *lock = begun ? str_fmt("%s/" LOCK, begun) : NULL;
+	struct err_note why;
 	int r;
 
 	d->name = str_fmt(PREFIX "%d-%llx", (int)getpid(), now);
-	lock = begun ? str_fmt("%s/" LOCK, begun) : NULL;
 	if (!lock || !d->name)
 		return fail(-ENOMEM, "cannot make a directory in '%s'", where);
-	r = spill_begin_dir(d, begun, lock);
+	r = io_dirop(d->parent, IO_MKDIR, begun, NULL, 0700);
+	if (r < 0)
+		return r;
+	r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
+	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
+		r = err_sys("cannot lock", begun);
+	r = r < 0 ? r : io_dirop(d->parent, IO_RENAME_NEW, begun, d->name, 0);
 	if (r < 0) {
-		struct err_note why;
-
 		err_save(r, &why);
 		io_remove_tree(d->parent, begun);
 		return err_restore(&why);

@@ -83,18 +83,9 @@ static void transfer_free(struct transfer *t)
 	free(t);
 }
 
-/* Called with the lock held. */
-static void wait_for_room(struct mpi *m, size_t n)
-{
-	struct timespec until = clock_timespec(clock_ns() + BACKLOG_WAIT * SECOND_NS);
-
-	while (m->backlog && m->backlog + n > BACKLOG_MAX)
-		if (pthread_cond_timedwait(&m->drained, &m->lock, &until) == ETIMEDOUT)
-			return;
-}
-
 static int mpi_send(struct peers *p, int to, const struct peers_head *head, struct span body)
 {
+	const struct timespec until = clock_timespec(clock_ns() + BACKLOG_WAIT * SECOND_NS);
 	struct mpi *m = mpi_of(p);
 	struct transfer *t = calloc(1, sizeof(*t));
 
@@ -119,8 +110,9 @@ static int mpi_send(struct peers *p, int to, const struct peers_head *head, stru
 	 * Small messages never wait, since the thread that would make room sends such messages
 	 * itself.
 	 */
-	if (body.n > SMALL)
-		wait_for_room(m, t->n);
+	while (body.n > SMALL && m->backlog && m->backlog + t->n > BACKLOG_MAX)
+		if (pthread_cond_timedwait(&m->drained, &m->lock, &until) == ETIMEDOUT)
+			break;
 	m->backlog += t->n;
 	*m->queue_end = t;
 	m->queue_end = &t->next;
@@ -260,32 +252,25 @@ static bool mpi_finish(struct mpi *m)
 	return any;
 }
 
-/* Sleeps unless there is something to send. Returns true when the end was requested. */
-static bool mpi_rest(struct mpi *m, int64_t ns)
-{
-	struct timespec until = clock_timespec(clock_ns() + ns);
-	bool stop;
-
-	pthread_mutex_lock(&m->lock);
-	if (!m->queue && !m->stop)
-		pthread_cond_timedwait(&m->wake, &m->lock, &until);
-	stop = m->stop;
-	pthread_mutex_unlock(&m->lock);
-	return stop;
-}
-
 static void loop(struct mpi *m)
 {
 	int64_t pause = BUSY_NS, stopped = 0;
 
 	for (;;) {
-		bool any = begin_sends(m);
+		bool any = begin_sends(m), stop;
+		struct timespec until;
 
 		any |= begin_receives(m);
 		any |= mpi_finish(m);
 		/* MPI transfers data only while it is called. */
 		pause = any || m->receiving ? BUSY_NS : MIN(pause + pause / 4, (int64_t)IDLE_NS);
-		if (!mpi_rest(m, pause))
+		until = clock_timespec(clock_ns() + pause);
+		pthread_mutex_lock(&m->lock);
+		if (!m->queue && !m->stop)
+			pthread_cond_timedwait(&m->wake, &m->lock, &until);
+		stop = m->stop;
+		pthread_mutex_unlock(&m->lock);
+		if (!stop)
 			continue;
 		if (!stopped)
 			stopped = clock_ns();

@@ -13,27 +13,9 @@
 #define LOOKED_AT 1000 /* largest number of chunks per leaf whose place is checked */
 
 /*
- * Check that chunks are where the database, or their name, says: all chunks, or an evenly spread
- * sample.
+ * Check that a leaf is in the tree, its array as planned, and its chunks are where the database, or
+ * their name, says: all chunks, or an evenly spread sample.
  */
-static int verify_places(struct zarr *z, uint64_t n)
-{
-	uint64_t step = MAX(n / LOOKED_AT, (uint64_t)1);
-	int r = 0;
-
-	for (uint64_t i = 0; i < n && r >= 0; i += step) {
-		uint64_t index[LIMIT_RANK], rest = i;
-		auto_kv_loc loc = { 0 };
-
-		for (unsigned a = z->meta.rank; a > 0; a--) {
-			index[a - 1] = rest % z->meta.grid[a - 1];
-			rest /= z->meta.grid[a - 1];
-		}
-		r = zarr_object_locate(z, index, &loc);
-	}
-	return r;
-}
-
 static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_stored)
 {
 	auto_of(zarr) struct zarr *z = NULL;
@@ -55,7 +37,17 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	if (all_stored && objects != wanted)
 		return fail(-EUCLEAN, "%llu %s stored, it has %llu", (unsigned long long)objects,
 			    noun(objects, "chunk is", "chunks are"), (unsigned long long)wanted);
-	return verify_places(z, wanted);
+	for (uint64_t i = 0; i < wanted && r >= 0; i += MAX(wanted / LOOKED_AT, (uint64_t)1)) {
+		uint64_t index[LIMIT_RANK], rest = i;
+		auto_kv_loc loc = { 0 };
+
+		for (unsigned a = z->meta.rank; a > 0; a--) {
+			index[a - 1] = rest % z->meta.grid[a - 1];
+			rest /= z->meta.grid[a - 1];
+		}
+		r = zarr_object_locate(z, index, &loc);
+	}
+	return r;
 }
 
 int draft_verify(struct draft *d, struct sealing_item *it, size_t n)

@@ -260,24 +260,6 @@ static int options_of(struct draft_node *n, struct span tensor, struct save_opts
 	return 0;
 }
 
-/*
- * Determine all that options, xattrs and the file's name say of the array: 1 when they name the
- * block. Called with the draft's lock held.
- */
-static int wanted_locked(struct draft_node *n, const struct draft_array *a, struct save_opts *o,
-			 uint64_t *block, uint64_t *whole, struct array_wanted *w)
-{
-	int r = options_of(n, a->name, o);
-
-	if (r < 0)
-		return r;
-	r = choose_dtype(n, a, o, w);
-	if (r < 0)
-		return r;
-	w->is_part = block_of(n, a, w->to, block, whole);
-	return w->is_part ? 0 : named_block(n, a, block);
-}
-
 /* Complete w, whose dtypes are set, for an array in blocks; is_named: an xattr names the block. */
 static int lay_out(struct draft_node *n, const struct array_type *t, const struct save_opts *o,
 		   const uint64_t *whole, const uint64_t *block, bool is_named,
@@ -306,7 +288,12 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	r = wanted_locked(n, a, &o, block, whole, &w);
+	r = options_of(n, a->name, &o);
+	r = r < 0 ? r : choose_dtype(n, a, &o, &w);
+	if (r >= 0) {
+		w.is_part = block_of(n, a, w.to, block, whole);
+		r = w.is_part ? 0 : named_block(n, a, block);
+	}
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;

@@ -142,32 +142,30 @@ static unsigned height(const struct draft_node *n)
 	return most + n->is_dir;
 }
 
-/*
- * Functions recurse as deep as the directories of a draft, and no deeper tree could be committed.
- */
-static int check_depth(const struct draft_node *dir, struct span name, unsigned n)
-{
-	for (; dir->parent; dir = dir->parent)
-		n++;
-	/* The item counts as a level besides the keys of its tree. */
-	return n <= 1 + LIMIT_TREE_DEPTH ?
-		       0 :
-		       fail(-EFBIG, "'%.*s': more than %d directories inside each other",
-			    SPAN_ARG(name), LIMIT_TREE_DEPTH);
-}
-
 int draft_check_name(const struct draft_node *self, struct draft_node *dir, struct span name,
 		     bool is_dir, const struct draft_node *old)
 {
 	bool any_name = self ? is_as_it_is(self) :
 			       !is_dir && atomic_load(&dir->draft->env->others_read);
 	int r = draft_name_check_form(dir, name, is_dir, any_name);
+	unsigned depth;
 
 	if (r < 0 || any_name)
 		return r;
 	r = old ? 0 : check_item_twice(dir, name, is_dir, self);
 	if (r < 0)
 		return r;
-	return is_dir ? check_depth(dir, name, self ? height(self) : 1) :
-			draft_check_stored_name(dir, name);
+	if (!is_dir)
+		return draft_check_stored_name(dir, name);
+	/*
+	 * Functions recurse as deep as the directories of a draft, and no deeper tree could be
+	 * committed. The item counts as a level besides the keys of its tree.
+	 */
+	depth = self ? height(self) : 1;
+	for (const struct draft_node *up = dir; up->parent; up = up->parent)
+		depth++;
+	if (depth > 1 + LIMIT_TREE_DEPTH)
+		return fail(-EFBIG, "'%.*s': more than %d directories inside each other",
+			    SPAN_ARG(name), LIMIT_TREE_DEPTH);
+	return 0;
 }

@@ -244,19 +244,6 @@ int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t
 	return 0;
 }
 
-static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off, size_t n,
-		      uint8_t *p)
-{
-	auto_of(zarr) struct zarr *z = NULL;
-	int r;
-
-	if (a->writer)
-		return zarr_writer_read(a->writer, off, n, p);
-	r = zarr_open(&f->node->draft->env->ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0,
-		      &z);
-	return r < 0 ? r : zarr_read_into(z, NULL, off, n, p);
-}
-
 int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
 {
 	int r = 0;
@@ -271,12 +258,19 @@ int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
 	}
 	for (size_t i = 0; i < f->n_arrays && n > 0 && r >= 0; i++) {
 		struct draft_array *a = &f->array[i];
+		auto_of(zarr) struct zarr *z = NULL;
 		size_t part;
 
 		if (off >= a->at + a->bytes)
 			continue;
 		part = (size_t)MIN((uint64_t)n, a->at + a->bytes - off);
-		r = read_array(f, a, off - a->at, part, p);
+		if (a->writer) {
+			r = zarr_writer_read(a->writer, off - a->at, part, p);
+		} else {
+			r = zarr_open(&f->node->draft->env->ckpt->env, a->kv, span_of(NULL, 0),
+				      cache_owner(), 0, &z);
+			r = r < 0 ? r : zarr_read_into(z, NULL, off - a->at, part, p);
+		}
 		off += part;
 		p += part;
 		n -= part;

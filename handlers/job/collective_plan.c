@@ -205,12 +205,6 @@ static int job_plan_merge(struct walk *w)
 
 /* ---- replicas and parts ---- */
 
-static bool same_box(const struct box *a, const struct box *b, unsigned rank)
-{
-	return !memcmp(a->start, b->start, rank * sizeof(uint64_t)) &&
-	       !memcmp(a->extent, b->extent, rank * sizeof(uint64_t));
-}
-
 static const char *kind_text(const struct contribution_leaf *l)
 {
 	return l->in_parts ? "a part of an array" : l->desc.type->noun;
@@ -308,10 +302,11 @@ static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct 
 	for (struct contributor *c = l->contributors; c && box && part; c = c->next)
 		for (size_t i = 0; i < c->contribution->n_boxes; i++) {
 			const struct box *b = &c->contribution->box[i].box;
-			size_t k = 0;
+			size_t bytes = c->contribution->desc.array.rank * sizeof(*b->start), k = 0;
 
-			while (k < n && !(box[k].rank != c->rank &&
-					  same_box(&box[k], b, c->contribution->desc.array.rank)))
+			while (k < n &&
+			       (box[k].rank == c->rank || memcmp(box[k].start, b->start, bytes) ||
+				memcmp(box[k].extent, b->extent, bytes)))
 				k++;
 			if (k < n)
 				continue;

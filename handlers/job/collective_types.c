@@ -57,22 +57,18 @@ int collective_type_add(struct collective_plan *jp, struct collective_item *it, 
 	return 0;
 }
 
-static void job_types_say(const struct collective_type *t, const struct plan *p, const char *why)
-{
-	struct span above = t->node->parent ? t->node->parent->key : span_of(NULL, 0);
-
-	log_info("item '%s', namedtuple '%.*s%s%.*s' of rank %d becomes a dict: %s", p->name,
-		 SPAN_ARG(above), above.n ? "/" : "", SPAN_ARG(t->node->key), t->rank, why);
-}
-
 void collective_types_decide(struct collective_item *it)
 {
 	for (struct collective_type *t = it->types; t; t = t->next) {
+		const struct tree_node *n = t->node;
+		struct span above = n->parent ? n->parent->key : span_of(NULL, 0);
 		const char *why;
 
 		t->node->type = NULL;
 		why = plan_node_type(it->plan, t->node, &t->type, it->first->rich_off);
 		if (why)
-			job_types_say(t, it->plan, why);
+			log_info("item '%s', namedtuple '%.*s%s%.*s' of rank %d becomes a dict: %s",
+				 it->plan->name, SPAN_ARG(above), above.n ? "/" : "",
+				 SPAN_ARG(n->key), t->rank, why);
 	}
 }

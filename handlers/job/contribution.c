@@ -416,24 +416,19 @@ static int parse_item(struct wire *w, struct arena *a, struct contribution_item 
 	return r < 0 || ret->kind != PLAN_TREE ? r : parse_tree(w, a, ret);
 }
 
-static int parse_items(struct wire *w, struct contribution *s)
-{
-	int r;
-
-	s->final = parse_text(w);
-	s->custom = parse_text(w);
-	r = parse_count(w, &s->arena, sizeof(*s->item), &s->n_items, &s->item);
-	for (size_t i = 0; i < s->n_items && r >= 0; i++)
-		r = parse_item(w, &s->arena, &s->item[i]);
-	return r < 0 || wire_ok(w) ? r : -EIO;
-}
-
 int contribution_parse(struct span bytes, struct contribution *ret)
 {
 	struct wire w = wire_of(bytes);
 	struct contribution s = { 0 };
-	int r = parse_items(&w, &s);
+	int r;
 
+	s.final = parse_text(&w);
+	s.custom = parse_text(&w);
+	r = parse_count(&w, &s.arena, sizeof(*s.item), &s.n_items, &s.item);
+	for (size_t i = 0; i < s.n_items && r >= 0; i++)
+		r = parse_item(&w, &s.arena, &s.item[i]);
+	if (r >= 0 && !wire_ok(&w))
+		r = -EIO;
 	if (r < 0) {
 		arena_release(&s.arena);
 		return fail(r, "a rank's share of the draft cannot be understood");

@@ -200,34 +200,6 @@ int copy_hint_tree(struct draft_node *n, const char *path)
 	return r;
 }
 
-/*
- * Read the copied `_METADATA` of an item inside another, or of a tree that is a step.
- * Programs write it like any other file, since only the items of a step have a generated one.
- */
-static int hint_nested(const struct plan *p, struct buf *ret)
-{
-	auto_draft_list child = { 0 };
-	int r = draft_children(p->item, &child);
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < child.n; i++) {
-		struct draft_file *f = child.node[i]->file;
-		uint64_t size =
-			f && !strcmp(child.node[i]->name, "_METADATA") ? draft_file_size(f) : 0;
-
-		if (!size)
-			continue;
-		if (size > LIMIT_JSON_BYTES)
-			return fail(-EFBIG, "'_METADATA' has %llu bytes, the limit is %llu",
-				    (unsigned long long)size, (unsigned long long)LIMIT_JSON_BYTES);
-		r = draft_file_read_whole(f, size, ret);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 /* An invalid text has no effect; only a lack of memory is an error. */
 static int ignore_invalid(int r, const char *name)
 {
@@ -253,15 +225,33 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 	return ignore_invalid(r, item->name);
 }
 
+static int read_document(struct draft_file *f, struct buf *ret)
+{
+	uint64_t size = draft_file_size(f);
+
+	if (size > LIMIT_JSON_BYTES)
+		return fail(-EFBIG, "'_METADATA' has %llu bytes, the limit is %llu",
+			    (unsigned long long)size, (unsigned long long)LIMIT_JSON_BYTES);
+	return size ? draft_file_read_whole(f, size, ret) : 0;
+}
+
 int plan_hints_read(struct plan *p)
 {
 	auto_buf text = { .metered = true };
+	struct draft_node *document = NULL;
 	int r = p->strict ? check_text(p->item, "_METADATA") : 0;
 
 	if (r < 0)
 		return r;
-	if (p->item->draft->is_tree || plan_is_nested(p))
-		r = hint_nested(p, &text);
+	/*
+	 * The copied `_METADATA` of an item inside another, or of a tree that is a step, is a file
+	 * like any other, since only the items of a step have a generated one.
+	 */
+	if ((p->item->draft->is_tree || plan_is_nested(p)) &&
+	    draft_lookup(p->item, span_str("_METADATA"), &document) >= 0) {
+		r = document->is_dir ? 0 : read_document(document->file, &text);
+		draft_node_unref(document);
+	}
 	if (r < 0)
 		return r;
 	r = hint_tree(p->item, &text, &p->hint);

@@ -39,19 +39,6 @@ static int transform_unused_by_param(const void *a, const void *b)
 	return x->param < y->param ? -1 : x->param > y->param;
 }
 
-static int uses_init(struct uses *u, const struct tree *stored)
-{
-	u->use = arena_calloc(&u->arena, stored->n_nodes + 1, sizeof(*u->use));
-	if (!u->use)
-		return fail(-ENOMEM, "cannot look for unused leaves");
-	for (uint32_t i = 0; i < stored->n_nodes; i++)
-		if (stored->nodes[i]->kind == TREE_LEAF)
-			u->use[u->n++] = (struct use){ stored->nodes[i]->param.p, stored->nodes[i],
-						       false, NULL, 0 };
-	qsort(u->use, u->n, sizeof(*u->use), transform_unused_by_param);
-	return 0;
-}
-
 static struct use *find_use(const struct uses *u, const struct tree_node *leaf)
 {
 	const struct use key = { .param = leaf->param.p };
@@ -100,9 +87,20 @@ int transform_unused(const struct transform *t, const struct tree *made,
 {
 	auto_free struct transform_unused *unused = NULL;
 	auto_uses u = { .arena.metered = true };
+	const struct tree *stored = made->made_of;
 	size_t n = 0;
-	int r = made->made_of ? uses_init(&u, made->made_of) : 0;
+	int r = 0;
 
+	if (stored) {
+		u.use = arena_calloc(&u.arena, stored->n_nodes + 1, sizeof(*u.use));
+		if (!u.use)
+			return fail(-ENOMEM, "cannot look for unused leaves");
+		for (uint32_t i = 0; i < stored->n_nodes; i++)
+			if (stored->nodes[i]->kind == TREE_LEAF)
+				u.use[u.n++] = (struct use){ .param = stored->nodes[i]->param.p,
+							     .leaf = stored->nodes[i] };
+		qsort(u.use, u.n, sizeof(*u.use), transform_unused_by_param);
+	}
 	for (uint32_t i = 0; i < made->n_nodes && u.n && r >= 0; i++) {
 		const struct tree_node *leaf = made->nodes[i];
 		struct use *use = leaf->kind == TREE_LEAF ? find_use(&u, leaf) : NULL;
