@@ -366,21 +366,6 @@ static int move_up(void *arg, const char *name, unsigned char type)
 	return from ? io_dirop(l->store->dir, IO_RENAME_NEW, from, name, 0) : -ENOMEM;
 }
 
-static int place_bare(struct leaf *l)
-{
-	struct io_dir *dir = l->store->dir;
-	int r = sync_leaf(l);
-
-	if (r < 0)
-		return r;
-	pthread_rwlock_wrlock(&l->place);
-	/* If the move fails midway, the files are looked up in both places. */
-	l->bare = true;
-	r = io_list(dir, l->path, move_up, l);
-	pthread_rwlock_unlock(&l->place);
-	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
-}
-
 static int move_down(void *arg, const char *name, unsigned char type)
 {
 	struct leaf *l = arg;
@@ -501,15 +486,21 @@ int item_store_leaf_place(struct kv *kv, struct span param)
 
 	if (!name)
 		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
-	/* If the tree is one bare leaf, its files are in the item's own directory. */
-	if (!param.n)
-		return place_bare(l);
 	r = item_store_leaf_check(param);
 	if (r < 0)
 		return r;
 	r = sync_leaf(l);
 	if (r < 0)
 		return r;
+	/* If the tree is one bare leaf, its files are in the item's own directory. */
+	if (!param.n) {
+		pthread_rwlock_wrlock(&l->place);
+		/* If the move fails midway, the files are looked up in both places. */
+		l->bare = true;
+		r = io_list(dir, l->path, move_up, l);
+		pthread_rwlock_unlock(&l->place);
+		return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
+	}
 	/* A failed commit gave it this name, but may not have made it durable. */
 	if (!strcmp(name, l->path))
 		return sync_up(l->store, name);

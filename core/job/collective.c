@@ -20,8 +20,8 @@
 #define ATTEMPT_BITS 24 /* the low bits of an agreement's id, below the epoch */
 #define ATTEMPT_MAX ((1u << ATTEMPT_BITS) - 1)
 
-struct record {
-	struct record *next;
+struct collective_record {
+	struct collective_record *next;
 	uint64_t epoch;
 	char *name; /* of the first attempt */
 	int64_t init_ns;
@@ -39,36 +39,6 @@ struct record {
 };
 
 /* ---- ranks ---- */
-
-int collective_rank(const struct collective *j)
-{
-	return j->peers->rank;
-}
-
-int collective_size(const struct collective *j)
-{
-	return j->peers->size;
-}
-
-int collective_primary(const struct collective *j)
-{
-	return j->primary;
-}
-
-bool collective_is_primary(const struct collective *j)
-{
-	return j->peers->rank == j->primary;
-}
-
-bool collective_is_active(const struct collective *j, int rank)
-{
-	return j->active[rank];
-}
-
-unsigned collective_n_active(const struct collective *j)
-{
-	return j->n_active;
-}
 
 /* Parse one number of `active`; NULL if there is none. */
 static const char *take_rank(const char *at, unsigned long *ret)
@@ -124,7 +94,7 @@ struct agreement collective_attempt(const struct collective *j, const struct col
 
 /* ---- records ---- */
 
-static void record_free(struct collective *j, struct record *rec)
+static void record_free(struct collective *j, struct collective_record *rec)
 {
 	if (!rec)
 		return;
@@ -138,27 +108,27 @@ static void record_free(struct collective *j, struct record *rec)
 }
 
 /* Called with the lock held. */
-static struct record *find_record(struct collective *j, uint64_t epoch)
+static struct collective_record *find_record(struct collective *j, uint64_t epoch)
 {
-	struct record *rec = j->records;
+	struct collective_record *rec = j->records;
 
 	while (rec && rec->epoch != epoch)
 		rec = rec->next;
 	return rec;
 }
 
-static struct record *find_name(struct collective *j, const char *name)
+static struct collective_record *find_name(struct collective *j, const char *name)
 {
-	struct record *rec = j->records;
+	struct collective_record *rec = j->records;
 
 	while (rec && (rec->ended || strcmp(rec->name, name)))
 		rec = rec->next;
 	return rec;
 }
 
-static struct record *record_new(struct collective *j, const char *name)
+static struct collective_record *record_new(struct collective *j, const char *name)
 {
-	struct record *rec = calloc(1, sizeof(*rec));
+	struct collective_record *rec = calloc(1, sizeof(*rec));
 
 	if (rec) {
 		rec->member = calloc((size_t)j->peers->size, sizeof(*rec->member));
@@ -175,7 +145,7 @@ static struct record *record_new(struct collective *j, const char *name)
 	return rec;
 }
 
-static bool has_members(const struct collective *j, const struct record *rec)
+static bool has_members(const struct collective *j, const struct collective_record *rec)
 {
 	for (int i = 0; i < j->peers->size; i++)
 		if (rec->member[i])
@@ -183,9 +153,9 @@ static bool has_members(const struct collective *j, const struct record *rec)
 	return false;
 }
 
-static void unlink_record(struct collective *j, struct record *rec)
+static void unlink_record(struct collective *j, struct collective_record *rec)
 {
-	struct record **at = &j->records;
+	struct collective_record **at = &j->records;
 
 	while (*at != rec)
 		at = &(*at)->next;
@@ -194,9 +164,9 @@ static void unlink_record(struct collective *j, struct record *rec)
 
 /* Called with the lock held; releases it meanwhile. */
 static int begin_draft(struct collective *j, int rank, const char *name, const char *final,
-		       unsigned mode, struct record **ret)
+		       unsigned mode, struct collective_record **ret)
 {
-	struct record *rec = record_new(j, name);
+	struct collective_record *rec = record_new(j, name);
 	struct err_note why;
 	int r;
 
@@ -231,7 +201,7 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
 		 struct buf *ret)
 {
 	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
-	struct record *rec = find_name(j, name);
+	struct collective_record *rec = find_name(j, name);
 	int r = 0;
 
 	if (!j->active[rank])
@@ -255,7 +225,7 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
  * time. */
 static void dismiss(struct collective *j, int rank, uint64_t epoch, const char *name, bool aborted)
 {
-	struct record *rec;
+	struct collective_record *rec;
 	bool ends = false;
 
 	pthread_mutex_lock(&j->lock);
@@ -299,7 +269,7 @@ void collective_enter(struct collective *j, int rank, const struct collective_me
 	const struct err_note gave_up = { .code = -ETIMEDOUT,
 					  .text = "the other ranks gave up waiting for this rank" };
 	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
-	struct record *rec = find_record(j, m->epoch);
+	struct collective_record *rec = find_record(j, m->epoch);
 	unsigned current;
 
 	*ret = (struct collective_entry){ .attempt = m->attempt + 1, .decided = true };
@@ -353,7 +323,7 @@ static void serve_give_up(struct collective *j, const struct peers_msg *msg)
 	struct wire w = wire_of(buf_span(&msg->body));
 	uint64_t epoch = wire_u64le(&w);
 	unsigned named = wire_u32le(&w);
-	struct record *rec;
+	struct collective_record *rec;
 
 	pthread_mutex_lock(&j->lock);
 	rec = wire_ok(&w) ? find_record(j, epoch) : NULL;
@@ -466,7 +436,7 @@ void collective_free(struct collective *j)
 	if (!j)
 		return;
 	peers_serve_end(j->peers);
-	for (struct record *rec = j->records, *next; rec; rec = next) {
+	for (struct collective_record *rec = j->records, *next; rec; rec = next) {
 		next = rec->next;
 		record_free(j, rec);
 	}
@@ -478,7 +448,7 @@ void collective_free(struct collective *j)
 void *collective_place(struct collective *j, const struct collective_member *m)
 {
 	auto_unlock pthread_mutex_t *held = lock_hold(&j->lock);
-	const struct record *rec = find_record(j, m->epoch);
+	const struct collective_record *rec = find_record(j, m->epoch);
 
 	return rec ? rec->place : NULL;
 }
@@ -505,7 +475,7 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 	const struct agreement a = collective_attempt(j, m, 0);
 	struct err_note result = { 0 };
 	auto_buf error = { 0 };
-	struct record *rec;
+	struct collective_record *rec;
 
 	if (r < 0)
 		err_save(r, &result);

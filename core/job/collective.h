@@ -15,7 +15,7 @@
 #include "core/commit/draft_dir.h"
 #include "core/job/agree.h"
 
-struct collective;
+struct collective_record;
 
 /*
  * Where drafts are when the ranks do not share a directory. Called in the primary by the thread
@@ -27,6 +27,28 @@ struct collective_place_ops {
 	/* Remove what was not committed there. */
 	void (*release)(void *arg, void *place);
 };
+
+/* This process in its job. Only core/job changes it. */
+struct collective {
+	struct peers *peers;
+	struct io_dir *source;
+	int primary;
+	bool *active; /* by rank */
+	unsigned n_active;
+	const struct collective_place_ops *place;
+	void *place_arg;
+	peers_serve_fn *other;
+	void *other_arg;
+
+	pthread_mutex_t lock;              /* protects all members below */
+	struct collective_record *records; /* only in the primary */
+	uint64_t last_epoch;
+};
+
+static inline bool collective_is_primary(const struct collective *j)
+{
+	return j->peers->rank == j->primary;
+}
 
 struct collective_opts {
 	struct peers *peers;   /* borrowed */
@@ -57,12 +79,6 @@ int collective_parse_active(const char *text, int size, bool *active, int rank);
  * -ECANCELED. Accepts NULL.
  */
 void collective_interrupt(struct collective *j);
-int collective_rank(const struct collective *j);
-int collective_size(const struct collective *j);
-int collective_primary(const struct collective *j);
-bool collective_is_primary(const struct collective *j);
-bool collective_is_active(const struct collective *j, int rank);
-unsigned collective_n_active(const struct collective *j);
 
 /* The membership of one rank in a shared draft. */
 struct collective_member {

@@ -5,24 +5,6 @@
 
 #include "core/job/collective.h"
 
-struct record;
-
-struct collective {
-	struct peers *peers;
-	struct io_dir *source;
-	int primary;
-	bool *active;
-	unsigned n_active;
-	const struct collective_place_ops *place;
-	void *place_arg;
-	peers_serve_fn *other;
-	void *other_arg;
-
-	pthread_mutex_t lock;   /* protects all members below */
-	struct record *records; /* only in the primary */
-	uint64_t last_epoch;
-};
-
 struct collective_entry {
 	/*
 	 * the attempt to take part in; or, if decided, the last attempt whose result the rank now

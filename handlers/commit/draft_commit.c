@@ -242,7 +242,8 @@ static int plan_step(struct sealing *s, struct span final)
 	struct draft *d = s->d;
 	const struct commit_driver *driver = d->env->driver;
 	unsigned patience = CLOSE_PATIENCE_MS;
-	int r = driver->check_place ? driver->check_place(d->dir) : 0;
+	/* Nobody must have taken the draft's place; the ranks of a job find that out together. */
+	int r = driver->plans_part ? 0 : draft_dir_check(d->dir);
 
 	if (r < 0)
 		return r;

@@ -93,42 +93,30 @@ int sealing_item_shift(struct sealing_item *it, const struct plan_leaf *l, size_
 }
 
 /*
- * Add the parts, with their chunks renumbered; the first part has the document of the whole array.
+ * Add an array. Parts on one grid are added with their chunks renumbered, and the first of them has
+ * the document of the whole array.
  */
-static int items_add_parts(struct sealing_item *it, struct plan_leaf *l)
-{
-	const struct zarr_meta *meta;
-	struct span json;
-	int r = sealing_item_document(it, &l->part[0]->file->array[0], l, &json, &meta);
-
-	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
-		struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv,
-					 .param = l->node->param,
-					 .rank = l->desc.array.rank,
-					 .meta = meta,
-					 .json = i == 0 ? json : span_of(NULL, 0) };
-
-		r = sealing_item_shift(it, l, i, &c.shift);
-		if (r < 0)
-			return r;
-		r = sealing_item_add_leaf(it, &c);
-	}
-	return r;
-}
-
 static int items_add_array(struct sealing_item *it, struct plan_leaf *l)
 {
+	struct commit_leaf c = { .kv = l->kv, .param = l->node->param };
 	bool shifted = false;
 	int r = l->n_parts ? plan_join_parts(it->plan, l, &shifted) : 0;
 
 	if (r < 0)
 		return r;
-	if (shifted)
-		return items_add_parts(it, l);
-	return sealing_item_add_leaf(
-		it,
-		&(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
-				       .param = l->node->param });
+	if (!shifted) {
+		c.kv = l->kv ? l->kv : l->source->file->array[l->index].kv;
+		return sealing_item_add_leaf(it, &c);
+	}
+	c.rank = l->desc.array.rank;
+	r = sealing_item_document(it, &l->part[0]->file->array[0], l, &c.json, &c.meta);
+	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
+		c.kv = l->part[i]->file->array[0].kv;
+		r = sealing_item_shift(it, l, i, &c.shift);
+		r = r < 0 ? r : sealing_item_add_leaf(it, &c);
+		c.json = span_of(NULL, 0);
+	}
+	return r;
 }
 
 /* Add a file of a leaf (dir: the leaf's directory) or of the item. It lives as long as the item. */

@@ -70,8 +70,6 @@ struct commit_driver {
 
 	/* ---- the commit, in this order ---- */
 
-	/* Check that nobody has taken the draft's place. NULL: `commit` does. */
-	int (*check_place)(const struct draft_dir *d);
 	/* Let the draft become the step `name`, which is a valid name of one. */
 	int (*set_final)(struct draft *d, const char *name);
 	/* Whether this process has a part of a draft that is one item. NULL: it has all of it. */
@@ -104,8 +102,6 @@ struct commit_driver {
 	void (*leave)(struct draft *d);
 	/* The draft has ended in one of these ways. NULL: nobody else has to know. */
 	void (*ended)(struct draft *d, bool aborted);
-	/* The last reference is gone. NULL: nothing to release. */
-	void (*release)(struct draft *d);
 
 	/* ---- SOURCE ---- */
 

@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/lock.h"
 #include "core/base/log.h"
+#include "core/remote/upload/file_sender.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "handlers/draft/commit_driver.h"
@@ -25,8 +26,7 @@ void draft_unref(struct draft *d)
 		return;
 	draft_nodes_free(d->root);
 	draft_dir_free(d->dir);
-	if (d->env->driver->release)
-		d->env->driver->release(d);
+	file_sender_unref(d->sender);
 	for (struct draft_text *t = d->texts, *next; t; t = next) {
 		next = t->next;
 		free(t);

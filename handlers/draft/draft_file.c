@@ -358,7 +358,7 @@ ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size
 	return (ssize_t)done;
 }
 
-/* Cut the contents to at most `size` bytes; a larger size concerns only the rest, which is zeros. */
+/* Cut the contents to at most `size` bytes. Of a larger size, the rest reads as zeros. */
 static int cut_contents(struct draft_file *f, uint64_t size)
 {
 	int r;

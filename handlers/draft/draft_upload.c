@@ -86,21 +86,16 @@ void draft_uploads_free(struct draft_uploads *u)
 
 /* ---- beginning ---- */
 
-int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_upload **ret)
+int draft_upload_claim(struct draft_uploads *u, const char *final, struct span claimed,
+		       struct step_upload **ret)
 {
+	struct budget *budget = &u->env->ckpt->upload_budget;
 	auto_free char *url = str_fmt("%s/%s", u->env->ckpt->source->path, final);
 
-	return url ? step_upload_begin(url, &u->opts, &u->env->ckpt->upload_budget, ret) :
-		     fail(-ENOMEM, "cannot write '%s'", final);
-}
-
-int draft_upload_join(struct draft_uploads *u, const char *final, struct span claimed,
-		      struct step_upload **ret)
-{
-	auto_free char *url = str_fmt("%s/%s", u->env->ckpt->source->path, final);
-
-	return url ? step_upload_join(url, &u->opts, &u->env->ckpt->upload_budget, claimed, ret) :
-		     fail(-ENOMEM, "cannot write '%s'", final);
+	if (!url)
+		return fail(-ENOMEM, "cannot write '%s'", final);
+	return claimed.p ? step_upload_join(url, &u->opts, budget, claimed, ret) :
+			   step_upload_begin(url, &u->opts, budget, ret);
 }
 
 int draft_upload_prepare(struct draft *d)
@@ -142,7 +137,7 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 
 	if (r < 0)
 		return r;
-	r = draft_upload_claim(d->env->uploads, final, &d->upload);
+	r = draft_upload_claim(d->env->uploads, final, span_of(NULL, 0), &d->upload);
 	if (r < 0)
 		return r;
 	r = draft_dir_begin(spill, final, final, mode, false, &d->dir);
@@ -285,7 +280,8 @@ static int publish_upload(struct commit *c)
 		return r;
 	/* It may not be known what has become of the last attempt. */
 	r = d->upload ? step_upload_resolve(d->upload) :
-			draft_upload_claim(d->env->uploads, d->dir->final, &d->upload);
+			draft_upload_claim(d->env->uploads, d->dir->final, span_of(NULL, 0),
+					   &d->upload);
 	if (r > 0) {
 		r = draft_upload_check_same(d);
 	} else if (r == 0) {
@@ -344,9 +340,4 @@ void draft_upload_leave(struct draft *d)
 {
 	log_warn("draft '%s' was not committed, and was removed", d->name);
 	draft_upload_end(d);
-}
-
-void draft_upload_release(struct draft *d)
-{
-	file_sender_unref(d->sender);
 }

@@ -63,7 +63,6 @@ extern const struct commit_publisher publish_by_upload, publish_by_copy;
 /* End a draft: remove its objects, unless a commit made them a step, and its local directory. */
 int draft_upload_end(struct draft *d);
 void draft_upload_leave(struct draft *d);
-void draft_upload_release(struct draft *d);
 
 /* ---- their parts, for the driver of a job ---- */
 
@@ -71,10 +70,9 @@ void draft_upload_release(struct draft *d);
 int draft_upload_prepare(struct draft *d);
 /* The same, and make the directory for drafts, if there is none yet; *ret is borrowed. */
 int draft_upload_spill(struct draft *d, struct io_dir **ret);
-int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_upload **ret);
-/* Join the upload of another process, which has claimed the place. */
-int draft_upload_join(struct draft_uploads *u, const char *final, struct span claimed,
-		      struct step_upload **ret);
+/* Claim the place of a step, or, unless p is NULL, join the process that has `claimed` it. */
+int draft_upload_claim(struct draft_uploads *u, const char *final, struct span claimed,
+		       struct step_upload **ret);
 void draft_upload_set_sender(struct draft *d);
 /* Like draft_upload_watch(), for a database in a directory of the item ("ocdbt.process_0/"). */
 int draft_upload_watch_in(const struct draft_node *item, const char *database,

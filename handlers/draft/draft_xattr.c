@@ -448,10 +448,10 @@ int draft_rules_from(struct draft *d, struct span item)
 
 	if (!copy)
 		return fail(-ENOMEM, "cannot begin draft '%s'", d->name);
-	pthread_mutex_lock(&d->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&d->lock);
+
 	free(d->rules_from);
 	d->rules_from = copy;
-	pthread_mutex_unlock(&d->lock);
 	return 0;
 }
 

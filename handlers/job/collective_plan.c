@@ -253,7 +253,7 @@ static bool split(const struct collective_plan *jp, struct collective_leaf *l)
 	for (const struct contributor *c = l->contributors; c; c = c->next, i++)
 		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
 			return false;
-	if (i < collective_n_active(jp->draft->env->collective) ||
+	if (i < jp->draft->env->collective->n_active ||
 	    (t->shape[n] / slices.n) % l->layout.chunk[n])
 		return false;
 	chunks = t->shape[n] / slices.n / l->layout.chunk[n];
@@ -429,7 +429,7 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 
 static int add_contribution(struct collective_plan *jp, int rank)
 {
-	int self = collective_rank(jp->draft->env->collective);
+	int self = jp->draft->env->collective->peers->rank;
 	struct contribution *s = &jp->contribution[rank], *own = &jp->contribution[self];
 
 	if (!span_eq(s->final, own->final))
@@ -456,15 +456,15 @@ int collective_plan_new(struct draft *d, const struct buf *bytes, struct collect
 	if (r < 0)
 		return r;
 	jp->draft = d;
-	jp->n_ranks = collective_size(j);
+	jp->n_ranks = j->peers->size;
 	jp->contribution = calloc((size_t)jp->n_ranks, sizeof(*jp->contribution));
 	if (!jp->contribution)
 		return job_plan_out_of_memory();
 	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
-		if (collective_is_active(j, i))
+		if (j->active[i])
 			r = contribution_parse(buf_span(&bytes[i]), &jp->contribution[i]);
 	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
-		if (collective_is_active(j, i))
+		if (j->active[i])
 			r = add_contribution(jp, i);
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
 		if (jp->item[i].plan->kind == PLAN_TREE)

@@ -44,8 +44,7 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	auto_buf path = { 0 }, json = { 0 };
 	auto_of(zarr) struct zarr *z = NULL;
 	struct array_type t;
-	int r = collective_export_path(collective_rank(x->d->env->collective), x->item, leaf, i,
-				       &path);
+	int r = collective_export_path(x->d->env->collective->peers->rank, x->item, leaf, i, &path);
 
 	if (r < 0 || !buf_str(&path))
 		return r < 0 ? r : -ENOMEM;
@@ -179,7 +178,7 @@ static int do_leaf(struct doing *x, size_t leaf)
 static int place_store(struct doing *x, struct draft_store *s, const char *kind, bool wanted)
 {
 	const char *name = x->it->plan->name;
-	int rank = collective_rank(x->d->env->collective), r;
+	int rank = x->d->env->collective->peers->rank, r;
 	auto_free char *to = NULL;
 
 	if (!s->dir)
@@ -238,7 +237,7 @@ static int do_item(struct doing *x, struct commit *c)
 		if (wire_u8(&x->w))
 			it->file[n++] = it->file[i];
 	it->n_files = n;
-	/* An item of which one rank has everything, or one of files, of which each may have some. */
+	/* One rank has everything of the item, or it is one of files, of which each may have some. */
 	if (p->kind != PLAN_TREE) {
 		if (wanted && p->kind != PLAN_STORED && p->kind != PLAN_BESIDE)
 			r = sealing_item_fill(it);

@@ -125,8 +125,8 @@ static void release_all(struct buf *b, int n)
 static int first_round(struct course *c, int mine, struct collective_plan **ret,
 		       struct buf **ret_contributions)
 {
-	struct buf *contribution = calloc((size_t)collective_size(c->j), sizeof(*contribution));
-	int rank = collective_rank(c->j), r;
+	struct buf *contribution = calloc((size_t)c->j->peers->size, sizeof(*contribution));
+	int rank = c->j->peers->rank, r;
 
 	if (!contribution)
 		return fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
@@ -144,10 +144,10 @@ static int send_assignments(struct course *c, const struct collective_plan *jp)
 {
 	int r = 0;
 
-	for (int i = 0; i < collective_size(c->j) && r >= 0; i++) {
+	for (int i = 0; i < c->j->peers->size && r >= 0; i++) {
 		auto_buf assignments = { 0 };
 
-		if (!collective_is_active(c->j, i) || i == collective_rank(c->j))
+		if (!c->j->active[i] || i == c->j->peers->rank)
 			continue;
 		r = collective_plan_assignments(jp, i, &assignments);
 		if (r < 0)
@@ -160,9 +160,9 @@ static int send_assignments(struct course *c, const struct collective_plan *jp)
 static int second_round(struct course *c, const struct collective_plan *jp)
 {
 	auto_buf assignments = { 0 };
-	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
+	int r = collective_plan_assignments(jp, c->j->peers->rank, &assignments);
 
-	c->list = calloc((size_t)collective_size(c->j), sizeof(*c->list));
+	c->list = calloc((size_t)c->j->peers->size, sizeof(*c->list));
 	if (!c->list)
 		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	r = r < 0 ? r : course_seal_values(c, buf_span(&assignments), NULL);
@@ -334,8 +334,8 @@ static int run_rounds(struct course *c, int r)
 		collective_leftovers_end(jp, &left, r >= 0);
 	/* The plan refers to the bytes of the contributions. */
 	collective_plan_free(take(jp));
-	release_all(contributions, collective_size(c->j));
-	release_all(c->list, collective_size(c->j));
+	release_all(contributions, c->j->peers->size);
+	release_all(c->list, c->j->peers->size);
 	return r < 0 ? err_restore(&note) : 0;
 }
 

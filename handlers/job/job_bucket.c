@@ -20,7 +20,7 @@
 static int claim_place(void *arg, const char *final, void **ret_place, struct buf *ret)
 {
 	auto_of(step_upload) struct step_upload *u = NULL;
-	int r = draft_upload_claim(arg, final, &u);
+	int r = draft_upload_claim(arg, final, span_of(NULL, 0), &u);
 
 	if (r < 0)
 		return r;
@@ -77,7 +77,7 @@ static int bucket_join(struct draft *d, struct io_dir *spill, const char *final,
 		d->upload = collective_place(j, &d->member);
 		r = d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
 	} else {
-		r = draft_upload_join(d->env->uploads, final, buf_span(&claimed), &d->upload);
+		r = draft_upload_claim(d->env->uploads, final, buf_span(&claimed), &d->upload);
 	}
 	r = r < 0 ? r : draft_name_on_disk(d, final, &name);
 	r = r < 0 ? r : draft_dir_begin(spill, buf_str(&name), final, mode, true, &d->dir);
@@ -110,7 +110,7 @@ int job_bucket_watch(const struct draft_node *item, bool replicas, struct item_s
 	char database[64];
 
 	snprintf(database, sizeof(database), RANK_PREFIX "%s%d/", replicas ? "replica_" : "",
-		 collective_rank(item->draft->env->collective));
+		 item->draft->env->collective->peers->rank);
 	return draft_upload_watch_in(item, database, ret);
 }
 
@@ -167,7 +167,7 @@ static int publish_job_upload(struct commit *commit)
 		return r;
 	r = step_upload_send(d->upload, d->dir->dir, draft_upload_check, &u);
 	if (r >= 0 && d->member.attempt > 1)
-		r = step_upload_remove_others(d->upload, c->list, (size_t)collective_size(c->j));
+		r = step_upload_remove_others(d->upload, c->list, (size_t)c->j->peers->size);
 	r = r < 0 ? r : step_upload_commit_shared(d->upload, draft_upload_check, &u);
 	io_store_refresh(d->env->ckpt->io);
 	return r;
@@ -237,7 +237,7 @@ static int give_up_by_marker(struct course *c, const struct err_note *why)
 	found = step_upload_is_committed(d->upload);
 	if (found > 0) {
 		log_warn("'%s' was committed, and rank %d did not say so", d->dir->final,
-			 collective_primary(c->j));
+			 c->j->primary);
 		note_decision(d, 0);
 		return draft_upload_check_same(d);
 	}

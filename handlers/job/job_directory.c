@@ -69,8 +69,7 @@ static int give_up_by_name(struct course *c, const struct err_note *why)
 		return err_at(done, "nobody answers, and draft '%s' cannot be looked at", d->name);
 	if (done == 0)
 		return err_restore(why);
-	log_warn("'%s' was committed, and rank %d did not say so", d->dir->final,
-		 collective_primary(c->j));
+	log_warn("'%s' was committed, and rank %d did not say so", d->dir->final, c->j->primary);
 	err_clear();
 	return io_dirop(d->dir->parent, IO_SYNC_DIR, ".", NULL, 0);
 }

@@ -12,7 +12,7 @@ bool job_slices(const struct draft_env *env, const struct array_type *t, struct 
 {
 	const struct options *o = env->options;
 	const struct collective *j = env->collective;
-	unsigned n = collective_n_active(j), own = 0;
+	unsigned n = j->n_active, own = 0;
 	uint64_t bytes = dtype_info(t->dtype)->size;
 
 	if (o->replica_parallel_max)
@@ -21,8 +21,8 @@ bool job_slices(const struct draft_env *env, const struct array_type *t, struct 
 		bytes *= t->shape[i];
 	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
 		return false;
-	for (int i = 0; i < collective_rank(j); i++)
-		own += collective_is_active(j, i);
+	for (int i = 0; i < j->peers->rank; i++)
+		own += j->active[i];
 	/* The first axis that divides evenly, as in Orbax. */
 	for (unsigned i = 0; i < t->rank; i++)
 		if (t->shape[i] % n == 0) {
@@ -35,7 +35,7 @@ bool job_slices(const struct draft_env *env, const struct array_type *t, struct 
 /* Ranks may share the directory, so each name contains the rank. */
 static int rank_store_name(struct draft *d, char **ret)
 {
-	*ret = str_fmt(".pytreefs-item-%d-%u", collective_rank(d->env->collective), d->n_stores++);
+	*ret = str_fmt(".pytreefs-item-%d-%u", d->env->collective->peers->rank, d->n_stores++);
 	return *ret ? 0 : fail(-ENOMEM, "cannot write to '%s'", d->name);
 }
 
@@ -98,7 +98,6 @@ const struct commit_driver job_bucket_driver = {
 	.remove = job_bucket_end,
 	.leave = job_bucket_leave,
 	.ended = leave_job,
-	.release = draft_upload_release,
 	.writable = 0200,
 	.space = draft_space_of_bucket,
 	.check_replace = draft_refuse_replace,

@@ -225,7 +225,7 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 	return ignore_invalid(r, item->name);
 }
 
-static int read_document(struct draft_file *f, struct buf *ret)
+static int read_copied_metadata(struct draft_file *f, struct buf *ret)
 {
 	uint64_t size = draft_file_size(f);
 
@@ -249,7 +249,7 @@ int plan_hints_read(struct plan *p)
 	 */
 	if ((p->item->draft->is_tree || plan_is_nested(p)) &&
 	    draft_lookup(p->item, span_str("_METADATA"), &document) >= 0) {
-		r = document->is_dir ? 0 : read_document(document->file, &text);
+		r = document->is_dir ? 0 : read_copied_metadata(document->file, &text);
 		draft_node_unref(document);
 	}
 	if (r < 0)

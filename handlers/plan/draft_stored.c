@@ -246,7 +246,7 @@ int plan_say_how_to_mark(const struct plan *p, int r)
 		return r;
 	err_save(r, &why);
 	say = p->hint ? 0 : has_arrays(p->item) == 0;
-	/* A name at the top may have been meant as another file: not an array or one's directory. */
+	/* A name at the top may have been meant as another file, unless there are arrays in it. */
 	if (!say && p->refused) {
 		ext = name_ext_of(span_str(p->refused->name));
 		say = p->refused->is_dir ? has_arrays(p->refused) == 0 :
