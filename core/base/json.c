@@ -536,42 +536,13 @@ bool json_as_double(const struct json *j, double *ret)
 	return true;
 }
 
-static int wrong_type(const char *what, const char *name, const char *want)
-{
-	return fail(-EUCLEAN, "%s: member '%s' is not %s", what, name, want);
-}
-
 int json_get_int(const struct json *obj, const char *name, const char *what, int64_t *ret)
 {
 	const struct json *j = json_member(obj, name);
 
-	if (!j)
-		return 0;
-	return json_as_int(j, ret) ? 1 : wrong_type(what, name, "an integer");
-}
-
-int json_get_bool(const struct json *obj, const char *name, const char *what, bool *ret)
-{
-	const struct json *j = json_member(obj, name);
-
-	if (!j)
-		return 0;
-	if (j->kind != JSON_BOOL)
-		return wrong_type(what, name, "true or false");
-	*ret = j->b;
-	return 1;
-}
-
-int json_get_str(const struct json *obj, const char *name, const char *what, struct span *ret)
-{
-	const struct json *j = json_member(obj, name);
-
-	if (!j)
-		return 0;
-	if (j->kind != JSON_STRING)
-		return wrong_type(what, name, "a string");
-	*ret = j->s;
-	return 1;
+	if (!j || json_as_int(j, ret))
+		return j != NULL;
+	return fail(-EUCLEAN, "%s: member '%s' is not an integer", what, name);
 }
 
 static int get_kind(const struct json *obj, const char *name, const char *what, enum json_kind kind,
@@ -582,9 +553,29 @@ static int get_kind(const struct json *obj, const char *name, const char *what, 
 	if (!j)
 		return 0;
 	if (j->kind != kind)
-		return wrong_type(what, name, want);
+		return fail(-EUCLEAN, "%s: member '%s' is not %s", what, name, want);
 	*ret = j;
 	return 1;
+}
+
+int json_get_bool(const struct json *obj, const char *name, const char *what, bool *ret)
+{
+	const struct json *j = NULL;
+	int r = get_kind(obj, name, what, JSON_BOOL, "true or false", &j);
+
+	if (r > 0)
+		*ret = j->b;
+	return r;
+}
+
+int json_get_str(const struct json *obj, const char *name, const char *what, struct span *ret)
+{
+	const struct json *j = NULL;
+	int r = get_kind(obj, name, what, JSON_STRING, "a string", &j);
+
+	if (r > 0)
+		*ret = j->s;
+	return r;
 }
 
 int json_get_array(const struct json *obj, const char *name, const char *what,

@@ -74,18 +74,20 @@ static void read_acl(struct span text, unsigned *group, unsigned *other)
 	*other &= named == 7 ? 7 : named & mask;
 }
 
+/* *ret_fd: a descriptor for the attributes, which the caller closes if there is one. */
+static int stat_at(struct io_dir *dir, const char *rel, int *ret_fd, struct stat *ret)
+{
+	*ret_fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
+	if (*ret_fd < 0)
+		return io_open_failed(*ret_fd, dir, "cannot stat", io_shown(dir, rel));
+	return fstat(*ret_fd, ret) < 0 ? err_sys("cannot stat", io_shown(dir, rel)) : 0;
+}
+
 int io_local_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 {
 	auto_close int fd = -1;
-	struct stat st;
 
-	fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
-	if (fd < 0)
-		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
-	if (fstat(fd, &st) < 0)
-		return err_sys("cannot stat", io_shown(dir, rel));
-	*ret = st;
-	return 0;
+	return stat_at(dir, rel, &fd, ret);
 }
 
 uint64_t io_mark(struct io_dir *dir, const char *rel, uint64_t seed, uint64_t *bytes)
@@ -113,12 +115,10 @@ int io_local_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, uns
 	uint8_t acl[4096];
 	struct stat st;
 	ssize_t n;
+	int r = stat_at(dir, rel, &fd, &st);
 
-	fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
-	if (fd < 0)
-		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
-	if (fstat(fd, &st) < 0)
-		return err_sys("cannot stat", io_shown(dir, rel));
+	if (r < 0)
+		return r;
 	*ret_group = st.st_mode >> 3 & 7;
 	*ret_other = st.st_mode & 7;
 	/* The descriptor is not open for reading attributes, but its path in /proc is. */

@@ -85,19 +85,6 @@ static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)
 	return 0;
 }
 
-/* Take one of these requests out of the queue; true when no helper had begun it. */
-static bool unqueue(struct io_sync *s, const struct io_req *req)
-{
-	for (struct io_req **at = &s->head; *at; at = &(*at)->next)
-		if (*at == req) {
-			*at = req->next;
-			if (!*at)
-				s->tail = at;
-			return true;
-		}
-	return false;
-}
-
 static int sync_wait(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_sync *s = container_of(io, struct io_sync, base);
@@ -106,11 +93,19 @@ static int sync_wait(struct io_engine *io, struct io_req *req, size_t n)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	for (size_t i = 0; i < n; i++) {
-		if (unqueue(s, &req[i])) {
-			pthread_mutex_unlock(&s->lock);
-			io_plain_run(&req[i]);
-			pthread_mutex_lock(&s->lock);
-		}
+		struct io_req **at = &s->head;
+
+		while (*at && *at != &req[i])
+			at = &(*at)->next;
+		/* A helper has begun it. */
+		if (!*at)
+			continue;
+		*at = req[i].next;
+		if (!*at)
+			s->tail = at;
+		pthread_mutex_unlock(&s->lock);
+		io_plain_run(&req[i]);
+		pthread_mutex_lock(&s->lock);
 	}
 	for (size_t i = 0; i < n; i++)
 		while (req[i].result == IO_PENDING)

@@ -11,21 +11,6 @@
 #define ENDPOINT_MAX 1024
 #define BUCKET_MAX 255 /* the limit of old buckets; new ones have 63 */
 
-static int check_prefix(const char *url, const char *prefix)
-{
-	for (const char *at = prefix; *at;) {
-		size_t n = strcspn(at, "/");
-
-		if (n == 0 || (n <= 2 && !strncmp(at, "..", n)))
-			return fail(-EINVAL,
-				    "'%s' has '%.*s' as a part of its path, which no key of a "
-				    "checkpoint has",
-				    url, (int)n, at);
-		at += n + (at[n] == '/');
-	}
-	return 0;
-}
-
 int bucket_split(const char *url, char **ret_bucket, char **ret_prefix)
 {
 	int scheme = (int)(strstr(url, "://") - url);
@@ -48,7 +33,15 @@ int bucket_split(const char *url, char **ret_bucket, char **ret_prefix)
 	*ret_prefix = span_dup_str(span_of(at + n, end - n));
 	if (!*ret_bucket || !*ret_prefix)
 		return fail(-ENOMEM, "cannot open '%s'", url);
-	return check_prefix(url, *ret_prefix);
+	for (at = *ret_prefix; *at; at += n + (at[n] == '/')) {
+		n = strcspn(at, "/");
+		if (n == 0 || (n <= 2 && !strncmp(at, "..", n)))
+			return fail(-EINVAL,
+				    "'%s' has '%.*s' as a part of its path, which no key of a "
+				    "checkpoint has",
+				    url, (int)n, at);
+	}
+	return 0;
 }
 
 static bool place_is_plain(const char *text)

@@ -165,16 +165,6 @@ void piece_dir_used(struct piece_dir *d, struct io_file *file)
 
 /* ---- writing ---- */
 
-static void piece_dir_stop(struct piece_dir *d, int code)
-{
-	/* A shortage that passes, or a directory of its name, affects only this piece. */
-	if (code == -ENOMEM || code == -EMFILE || code == -ENFILE || code == -EISDIR ||
-	    atomic_exchange(&d->is_stopped, true))
-		return;
-	log_warn("cache_dir='%s' gets nothing more until it is opened again; reads go on: %s",
-		 d->path, err_text(code));
-}
-
 static int piece_dir_write_piece(struct piece_dir *d, const struct piece_id *id, struct span data,
 				 const char *temporary)
 {
@@ -229,12 +219,17 @@ void piece_dir_put(struct piece_dir *d, const struct piece_id *id, struct span d
 	r = piece_dir_add(d, id, data);
 	if (d->room)
 		piece_room_written(d->room, id->hash[0], data.n);
-	if (r < 0) {
-		piece_dir_stop(d, r);
-		err_clear();
+	if (r >= 0) {
+		piece_dir_count(&d->stored);
 		return;
 	}
-	piece_dir_count(&d->stored);
+	/* A shortage that passes, or a directory of its name, affects only this piece. */
+	if (r != -ENOMEM && r != -EMFILE && r != -ENFILE && r != -EISDIR &&
+	    !atomic_exchange(&d->is_stopped, true))
+		log_warn(
+			"cache_dir='%s' gets nothing more until it is opened again; reads go on: %s",
+			d->path, err_text(r));
+	err_clear();
 }
 
 void piece_dir_stats(struct piece_dir *d, struct piece_dir_stats *ret)

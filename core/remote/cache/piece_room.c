@@ -99,11 +99,6 @@ static void room_path_of(char ret[PIECE_ROOM_NAME_MAX], uint8_t dir, const char 
 	snprintf(ret, PIECE_ROOM_NAME_MAX, "%02x/%s", dir, name);
 }
 
-static int64_t used_at(const struct stat *st)
-{
-	return clock_ns_of(st->st_mtim);
-}
-
 static int room_look_at(void *arg, const char *name, unsigned char type)
 {
 	struct look *l = arg;
@@ -120,14 +115,14 @@ static int room_look_at(void *arg, const char *name, unsigned char type)
 	if (io_stat(l->room->top, path, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
 	if (!is_piece) {
-		if (!clock_is_near(used_at(&st), ABANDONED_NS))
+		if (!clock_is_near(clock_ns_of(st.st_mtim), ABANDONED_NS))
 			io_dirop(l->room->top, IO_UNLINK, path, NULL, 0);
 		return 0;
 	}
 	l->bytes += round_up((uint64_t)st.st_size, DISK_BLOCK);
 	if (l->n == FOUND_MAX || !array_reserve(l->found, l->cap, l->n + 1))
 		return 0;
-	l->found[l->n] = (struct found){ .used_at = used_at(&st),
+	l->found[l->n] = (struct found){ .used_at = clock_ns_of(st.st_mtim),
 					 .bytes = round_up((uint64_t)st.st_size, DISK_BLOCK),
 					 .dir = l->dir };
 	strcpy(l->found[l->n++].name, name);

@@ -275,22 +275,17 @@ static void begin_reads(struct batch *b)
 		io_submit(b->local[0].file->io, b->local, b->n_local);
 }
 
-/* q has the requests of the piece, first the one for the tail. */
-static bool cache_read_is_whole(const struct io_req *q, const struct piece *p)
-{
-	return q[0].result == (int64_t)q[0].n && piece_tail_is_of(p->tail, &p->id, p->n) &&
-	       q[1].result == (int64_t)q[1].n &&
-	       piece_blocks_match(p->tail, p->from, span_of(p->p, p->len));
-}
-
 static void end_reads(struct batch *b)
 {
 	if (b->n_reading)
 		io_wait(b->local[0].file->io, b->local, b->n_local);
 	for (size_t i = 0; i < b->n_reading; i++) {
 		struct piece *p = &b->piece[b->reading[i]];
+		const struct io_req *tail = &b->local[2 * i], *range = tail + 1;
 
-		if (cache_read_is_whole(&b->local[2 * i], p)) {
+		if (tail->result == (int64_t)tail->n && piece_tail_is_of(p->tail, &p->id, p->n) &&
+		    range->result == (int64_t)range->n &&
+		    piece_blocks_match(p->tail, p->from, span_of(p->p, p->len))) {
 			piece_dir_used(b->c->dir, p->file);
 			cache_read_add(&b->c->hits, 1);
 			cache_read_add(&b->c->hit_bytes, p->len);

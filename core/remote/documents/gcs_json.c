@@ -188,27 +188,10 @@ static int gcs_json_take_token(struct page *g)
 	return buf_add_span(&g->ret->next, text);
 }
 
-static int take_page(struct page *g)
-{
-	struct span member;
-	int r = json_pull_enter(&g->p, JSON_OBJECT);
-
-	while (r >= 0 && (r = json_pull_next(&g->p, &member)) > 0) {
-		if (span_eq(member, span_str("items")))
-			r = gcs_json_take_items(g);
-		else if (span_eq(member, span_str("prefixes")))
-			r = take_prefixes(g);
-		else if (span_eq(member, span_str("nextPageToken")))
-			r = gcs_json_take_token(g);
-		else
-			r = json_pull_skip(&g->p);
-	}
-	return r < 0 ? r : json_pull_end(&g->p);
-}
-
 int gcs_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bucket_page *ret)
 {
 	struct page g = { .each = each, .arg = arg, .ret = ret };
+	struct span member;
 	int r;
 
 	ret->is_truncated = false;
@@ -217,7 +200,19 @@ int gcs_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bu
 	if (text.n > BUCKET_PAGE_BYTES)
 		return fail(-EUCLEAN, "it has more than %d bytes", BUCKET_PAGE_BYTES);
 	json_pull_init(&g.p, text, WHAT);
-	r = take_page(&g);
+	r = json_pull_enter(&g.p, JSON_OBJECT);
+	while (r >= 0 && (r = json_pull_next(&g.p, &member)) > 0) {
+		if (span_eq(member, span_str("items")))
+			r = gcs_json_take_items(&g);
+		else if (span_eq(member, span_str("prefixes")))
+			r = take_prefixes(&g);
+		else if (span_eq(member, span_str("nextPageToken")))
+			r = gcs_json_take_token(&g);
+		else
+			r = json_pull_skip(&g.p);
+	}
+	if (r >= 0)
+		r = json_pull_end(&g.p);
 	json_pull_release(&g.p);
 	buf_release(&g.object.name);
 	return r;

@@ -93,21 +93,19 @@ static void http_publish(struct http *h, struct http_request *q)
 	pthread_mutex_unlock(&h->lock);
 }
 
-/* Half of the pause is random, so that clients that failed together do not retry together. */
-static int64_t pause_ns(struct http *h, const struct http_request *q)
-{
-	int64_t ms = MIN((int64_t)h->opts.first_pause_ms << MIN(q->tries - 1, 16u), PAUSE_MAX_MS);
-
-	h->random = h->random * 6364136223846793005u + 1442695040888963407u;
-	return (ms / 2 + (int64_t)((h->random >> 33) % (uint64_t)(ms / 2 + 1))) * MS_NS;
-}
-
 static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 {
 	int64_t now = clock_ns(), left = q->run.began + (int64_t)h->opts.request_ms * MS_NS - now;
-	int64_t pause = after_ms >= 0 ? after_ms * MS_NS : pause_ns(h, q);
+	int64_t ms = MIN((int64_t)h->opts.first_pause_ms << MIN(q->tries - 1, 16u), PAUSE_MAX_MS);
+	int64_t pause = after_ms * MS_NS;
 	size_t n = strlen(q->why);
 
+	if (after_ms < 0) {
+		/* Half of it is random, so that clients that failed together do not retry together.
+		 */
+		h->random = h->random * 6364136223846793005u + 1442695040888963407u;
+		pause = (ms / 2 + (int64_t)((h->random >> 33) % (uint64_t)(ms / 2 + 1))) * MS_NS;
+	}
 	if (q->tries >= h->opts.tries || pause >= left || h->tokens < 1) {
 		snprintf(q->why + n, sizeof(q->why) - n, ", after %u %s%s", q->tries,
 			 noun(q->tries, "try", "tries"),

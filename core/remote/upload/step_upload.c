@@ -358,28 +358,11 @@ struct file_sender *step_upload_sender(struct step_upload *u)
 
 /* ---- the commit ---- */
 
-/*
- * The request for the marker was not answered: find out whether the marker arrived. As long as it
- * may still do so, everything has to stay (step_upload_resolve()).
- */
-static int find_marker(struct step_upload *u, struct span text, int r)
-{
-	auto_buf there = { 0 };
-	struct err_note why;
-
-	err_save(r, &why);
-	u->state = UPLOAD_COMMITTING;
-	r = store_get(base_of(u), MARKER_FILE, text.n, &there, NULL);
-	if (r < 0 || !span_eq(buf_span(&there), text))
-		return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
-			    why.text);
-	return 0;
-}
-
 static int put_marker(struct step_upload *u)
 {
-	auto_buf text = { 0 };
+	auto_buf text = { 0 }, there = { 0 };
 	bool may_arrive = false;
+	struct err_note why;
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s\n%.*s", base_of(u)->url,
 			 SPAN_ARG(buf_span(&u->claim)));
 
@@ -387,8 +370,15 @@ static int put_marker(struct step_upload *u)
 		return r;
 	u->asked_ns = clock_read_ns(CLOCK_BOOTTIME);
 	r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT, &may_arrive);
-	if (r < 0 && r != -EEXIST && may_arrive)
-		r = find_marker(u, buf_span(&text), r);
+	if (r < 0 && r != -EEXIST && may_arrive) {
+		/* As long as the marker may arrive, everything stays (step_upload_resolve()). */
+		err_save(r, &why);
+		u->state = UPLOAD_COMMITTING;
+		r = store_get(base_of(u), MARKER_FILE, text.n, &there, NULL);
+		if (r < 0 || !span_eq(buf_span(&there), buf_span(&text)))
+			return fail(why.code, "whether '%s' is committed is not known: %s",
+				    base_of(u)->url, why.text);
+	}
 	if (r >= 0 || r == -EEXIST)
 		u->state = UPLOAD_COMMITTED;
 	return r == -EEXIST ? refuse_lost(u) : r;
