@@ -131,9 +131,22 @@ static int parse_keys(PyObject *keys, struct piece *p)
 	return 0;
 }
 
-/* Get shape and strides from the buffer; a text is a row of bytes. */
-static int parse_data(PyObject *data, struct piece *p, struct pytreefs_value *value)
+/*
+ * Parse (keys, kind, dtype or None, buffer or None). Shape and strides are those of the buffer; a
+ * text is a row of bytes.
+ */
+static int parse_value(PyObject *tuple, struct piece *p, struct pytreefs_value *value)
 {
+	PyObject *keys, *data;
+	int kind;
+	if (!PyArg_ParseTuple(tuple, "OizO", &keys, &kind, &value->dtype, &data) ||
+	    parse_keys(keys, p) < 0)
+		return -1;
+	value->kind = (enum pytreefs_kind)kind;
+	value->key = p->key;
+	value->n_keys = p->n_keys;
+	if (data == Py_None)
+		return 0;
 	if (PyObject_GetBuffer(data, &p->data, PyBUF_STRIDED_RO) < 0)
 		return -1;
 	p->has_data = 1;
@@ -156,20 +169,6 @@ static int parse_data(PyObject *data, struct piece *p, struct pytreefs_value *va
 	value->shape = p->shape;
 	value->strides = PyBuffer_IsContiguous(&p->data, 'C') ? NULL : p->strides;
 	return 0;
-}
-
-/* Parse (keys, kind, dtype or None, buffer or None). */
-static int parse_value(PyObject *tuple, struct piece *p, struct pytreefs_value *value)
-{
-	PyObject *keys, *data;
-	int kind;
-	if (!PyArg_ParseTuple(tuple, "OizO", &keys, &kind, &value->dtype, &data) ||
-	    parse_keys(keys, p) < 0)
-		return -1;
-	value->kind = (enum pytreefs_kind)kind;
-	value->key = p->key;
-	value->n_keys = p->n_keys;
-	return data == Py_None ? 0 : parse_data(data, p, value);
 }
 
 static PyObject *draft_put(PyObject *self, PyObject *args)

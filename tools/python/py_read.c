@@ -189,22 +189,6 @@ struct batch {
 	struct read *read;
 };
 
-static void batch_release(struct batch *b)
-{
-	for (size_t i = 0; b->read && i < b->n; i++) {
-		struct read *r = &b->read[i];
-		Py_XDECREF(r->name);
-		if (r->has_buffer)
-			PyBuffer_Release(&r->to);
-		PyMem_Free(r->box);
-		PyMem_Free(r->strides);
-	}
-	if (b->request)
-		pytreefs_requests_release(b->request, b->n);
-	PyMem_Free(b->request);
-	PyMem_Free(b->read);
-}
-
 /* Parse a sequence of (start, step, count, drop). */
 static int py_read_parse_box(PyObject *box, struct read *r, struct pytreefs_request *request)
 {
@@ -229,8 +213,19 @@ static int py_read_parse_box(PyObject *box, struct read *r, struct pytreefs_requ
 	return 0;
 }
 
-static int parse_buffer(PyObject *buffer, struct read *r, struct pytreefs_request *request)
+static int parse_request(PyObject *tuple, struct read *r, struct pytreefs_request *request)
 {
+	PyObject *name, *box, *buffer;
+	unsigned long long version = 0;
+	if (!PyArg_ParseTuple(tuple, "UOzO|K", &name, &box, &request->dtype, &buffer, &version))
+		return -1;
+	request->version = version;
+	r->name = py_encode(name);
+	if (!r->name)
+		return -1;
+	request->name = PyBytes_AsString(r->name);
+	if (box != Py_None && py_read_parse_box(box, r, request) < 0)
+		return -1;
 	if (PyObject_GetBuffer(buffer, &r->to, PyBUF_STRIDED) < 0)
 		return -1;
 	r->has_buffer = 1;
@@ -247,22 +242,6 @@ static int parse_buffer(PyObject *buffer, struct read *r, struct pytreefs_reques
 		r->strides[i] = r->to.strides[i];
 	request->strides = r->strides;
 	return 0;
-}
-
-static int parse_request(PyObject *tuple, struct read *r, struct pytreefs_request *request)
-{
-	PyObject *name, *box, *buffer;
-	unsigned long long version = 0;
-	if (!PyArg_ParseTuple(tuple, "UOzO|K", &name, &box, &request->dtype, &buffer, &version))
-		return -1;
-	request->version = version;
-	r->name = py_encode(name);
-	if (!r->name)
-		return -1;
-	request->name = PyBytes_AsString(r->name);
-	if (box != Py_None && py_read_parse_box(box, r, request) < 0)
-		return -1;
-	return parse_buffer(buffer, r, request);
 }
 
 static int batch_init(struct batch *b, PyObject *list)
@@ -327,6 +306,17 @@ PyObject *py_read_many(PyObject *self, PyObject *args)
 			ret = py_fail(NULL);
 		}
 	}
-	batch_release(&b);
+	for (size_t i = 0; b.read && i < b.n; i++) {
+		struct read *r = &b.read[i];
+		Py_XDECREF(r->name);
+		if (r->has_buffer)
+			PyBuffer_Release(&r->to);
+		PyMem_Free(r->box);
+		PyMem_Free(r->strides);
+	}
+	if (b.request)
+		pytreefs_requests_release(b.request, b.n);
+	PyMem_Free(b.request);
+	PyMem_Free(b.read);
 	return ret;
 }
