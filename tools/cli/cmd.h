@@ -124,6 +124,12 @@ struct source {
 	size_t above; /* after -ENOENT: length of the path of a checkpoint that lacks the rest */
 };
 
+/* Whether a node is a directory of steps. */
+static inline bool node_is_root(const struct node *n)
+{
+	return n == n->ns->root && n->ns->ckpt->shape == SHAPE_ROOT;
+}
+
 /*
  * Convert a path in a mount, where arrays are files, to the path of the stored checkpoint, which
  * the mount shows, too. The caller frees it. NULL: the path is not in a pytreefs mount, or is that

@@ -64,18 +64,12 @@ static int leaf_meant(struct node *dir, const char *typed, struct buf *ret)
 	return r < 0 || !found ? r : buf_add_str(ret, found);
 }
 
-/* Whether it lists steps. */
-static bool is_root(const struct node *dir)
-{
-	return !dir->parent && dir->ns->ckpt->shape == SHAPE_ROOT;
-}
-
 /* Append the name in dir that was meant by one that is not there, if that is clear. */
 static int name_meant(struct node *dir, const char *typed, bool is_last, struct buf *ret)
 {
 	const struct ckpt *ckpt = dir->ns->ckpt;
 
-	if (is_root(dir)) {
+	if (node_is_root(dir)) {
 		auto_free char *step = NULL;
 		int r = step_meant(ckpt->source, span_str(typed), ckpt_needs_marker(ckpt), &step);
 
@@ -131,7 +125,7 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 	if (node_list(dir, &l) < 0 || l.n > SUGGEST)
 		return;
 	nearest_begin(&n, wanted);
-	if (is_root(dir) && l.n > 2) {
+	if (node_is_root(dir) && l.n > 2) {
 		nearest_try(&n, STEP_LATEST);
 		best = n.best;
 	}
@@ -160,17 +154,17 @@ static void deeper_in(struct node *dir, const char *typed, struct buf *ret)
 {
 	auto_listing l = { 0 };
 
-	if (node_list(dir, &l) < 0 || (l.n > LACKING && !is_root(dir)))
+	if (node_list(dir, &l) < 0 || (l.n > LACKING && !node_is_root(dir)))
 		return;
 	for (size_t i = 2; i < l.n && !ret->n; i++) {
-		const char *name = is_root(dir) ? STEP_LATEST : listing_name(&l, i);
+		const char *name = node_is_root(dir) ? STEP_LATEST : listing_name(&l, i);
 		auto_free char *path = l.entry[i].type != DT_DIR ? NULL :
 								   str_fmt("%s/%s", name, typed);
 		auto_node *found = NULL;
 
 		if (path && source_walk(dir, &path, &found) >= 0)
 			buf_add_str(ret, path);
-		if (is_root(dir))
+		if (node_is_root(dir))
 			return;
 	}
 }

@@ -304,7 +304,7 @@ static int info_describe(struct cmd_args *a, struct source *s, struct buf *out, 
 		info_add_number(out, json, "bytes", (uint64_t)st.st_size);
 		info_add_number(out, json, "blocks", (uint64_t)st.st_blocks);
 	}
-	if (s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT) {
+	if (node_is_root(s->node)) {
 		ns_warn_of_links(s->ns);
 		r = info_add_steps(out, json, s->ns);
 		if (r < 0)

@@ -106,8 +106,7 @@ static int ls_row_of(struct node *dir, const char *name, bool of_steps, struct r
 		return r == -ENOMEM ? r : 1;
 	}
 	r = ls_describe(n, ret);
-	if (r != 0 || !of_steps || n->ops != &node_step_ops || dir != n->ns->root ||
-	    n->ns->ckpt->shape != SHAPE_ROOT)
+	if (r != 0 || !of_steps || n->ops != &node_step_ops || !node_is_root(dir))
 		return r;
 	bad = say_of_step(read_metrics(n, &ret->metrics), ret);
 	/* Totals look at each leaf, which would take many round trips to a server. */

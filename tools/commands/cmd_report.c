@@ -420,9 +420,7 @@ static int make_page(struct report *p, struct cmd_args *a, struct source *s, str
 	r = source_open(a, a->arg[0], s);
 	if (r < 0)
 		return r;
-	return (s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ?
-			report_steps :
-			report_tree)(p, s, ret);
+	return (node_is_root(s->node) ? report_steps : report_tree)(p, s, ret);
 }
 
 static int run_report(struct cmd_args *a)

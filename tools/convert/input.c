@@ -109,22 +109,6 @@ static bool holds_leaves(const char *path)
 		input_has_file(path, input_is_text, LIMIT_TREE_DEPTH));
 }
 
-/* The shape that all other commands see; SHAPE_UNKNOWN: it is not a checkpoint. */
-static int shape_of(const char *path, enum shape *ret)
-{
-	auto_of(io_engine) struct io_engine *io = NULL;
-	auto_of(io_dir) struct io_dir *dir = NULL;
-	int r = io_engine_open("sync", &io);
-
-	*ret = SHAPE_UNKNOWN;
-	if (r < 0)
-		return r;
-	r = io_dir_open(io, path, &dir);
-	if (r >= 0)
-		r = detect_shape(dir, ".", NULL, ret);
-	return err_except(r, -EINVAL, -EBUSY);
-}
-
 static bool input_is_group(const char *path)
 {
 	return (has(path, ".zgroup") || has(path, "zarr.json")) && !has(path, "_METADATA") &&
@@ -133,10 +117,18 @@ static bool input_is_group(const char *path)
 
 static int kind_of_directory(const char *path, enum input_kind *ret)
 {
-	enum shape shape;
-	int r = shape_of(path, &shape);
-	bool is_item = r >= 0 && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM);
+	auto_of(io_engine) struct io_engine *io = NULL;
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	enum shape shape = SHAPE_UNKNOWN;
+	int r = io_engine_open("sync", &io);
 
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, path, &dir);
+	/* The shape that all other commands see; SHAPE_UNKNOWN: it is not a checkpoint. */
+	if (r >= 0)
+		r = detect_shape(dir, ".", NULL, &shape);
+	r = err_except(r, -EINVAL, -EBUSY);
 	if (r < 0)
 		return r;
 	/* Files of leaves beside no metadata of a tree are those of an item of another kind. */
@@ -145,7 +137,7 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 	else if (holds_leaves(path) &&
 		 (shape == SHAPE_UNKNOWN || input_has_file(path, is_metadata, 2)))
 		*ret = INPUT_FILES;
-	else if (is_item && input_is_group(path))
+	else if ((shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM) && input_is_group(path))
 		*ret = INPUT_ZARR;
 	else
 		*ret = INPUT_ORBAX;
@@ -167,8 +159,7 @@ static int find_trees(struct input *in)
 	const struct tree *tree;
 	int r;
 
-	in->is_root = in->source.node == in->source.ns->root &&
-		      in->source.ns->ckpt->shape == SHAPE_ROOT;
+	in->is_root = node_is_root(in->source.node);
 	if (in->is_root)
 		return 0;
 	r = node_open_subtree(in->source.node, &in->st);

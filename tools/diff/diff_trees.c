@@ -337,37 +337,17 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 
 /* ---- roots ---- */
 
-static bool diff_trees_is_root(const struct source *s)
-{
-	return s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT;
-}
-
-static int diff_step(struct diff *d, struct node *a, struct node *b, const char *name)
-{
-	auto_node *na = NULL, *nb = NULL;
-	auto_buf prefix = { 0 };
-	int r = buf_addf(&prefix, "%s/", name);
-
-	if (r < 0)
-		return r;
-	r = node_lookup(a, span_str(name), &na);
-	if (r < 0)
-		return r;
-	r = node_lookup(b, span_str(name), &nb);
-	return r < 0 ? r : diff_nodes(d, buf_str(&prefix), na, nb);
-}
-
 int diff_sources(struct diff *d, struct source *a, struct source *b)
 {
 	auto_listing la = { 0 }, lb = { 0 };
+	bool is_root = node_is_root(a->node);
 	int r;
 
-	if (diff_trees_is_root(a) != diff_trees_is_root(b))
+	if (is_root != node_is_root(b->node))
 		return fail(-EINVAL,
 			    "'%s' is a directory of steps and '%s' is not: name one of its steps",
-			    diff_trees_is_root(a) ? d->name_a : d->name_b,
-			    diff_trees_is_root(a) ? d->name_b : d->name_a);
-	if (!diff_trees_is_root(a))
+			    is_root ? d->name_a : d->name_b, is_root ? d->name_b : d->name_a);
+	if (!is_root)
 		return diff_nodes(d, "", a->node, b->node);
 	r = custom_of(d, "", node_root_custom, a->node, b->node);
 	if (r < 0)
@@ -378,11 +358,23 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 	r = node_list(b->node, &lb);
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
 		const char *name = listing_name(&la, i);
+		auto_node *na = NULL, *nb = NULL;
+		auto_buf prefix = { 0 };
 
-		if (diff_type_of(&lb, name) >= 0)
-			r = diff_step(d, a->node, b->node, name);
-		else
+		if (diff_type_of(&lb, name) < 0) {
 			diff_say(d, name, "only in A", "");
+			continue;
+		}
+		r = buf_addf(&prefix, "%s/", name);
+		if (r < 0)
+			return r;
+		r = node_lookup(a->node, span_str(name), &na);
+		if (r < 0)
+			return r;
+		r = node_lookup(b->node, span_str(name), &nb);
+		if (r < 0)
+			return r;
+		r = diff_nodes(d, buf_str(&prefix), na, nb);
 	}
 	if (r < 0)
 		return r;

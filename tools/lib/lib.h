@@ -61,7 +61,7 @@ int lib_find_leaf(struct lib_finder *f, const char *name, uint64_t version, stru
 uint64_t lib_version(const struct file_id *id);
 uint64_t lib_version_of(struct node *n);
 /* Returns the kind of a node that is not in a tree; PYTREEFS_UNKNOWN for other nodes. */
-enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n);
+enum pytreefs_kind lib_kind_of(struct node *n);
 /*
  * Returns the kind of a container or leaf by its tree alone: an array may turn out to be a scalar.
  */

@@ -239,24 +239,6 @@ static int write_values(void *arg)
 	return r < 0 ? r : io_dirop(b->ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
 }
 
-static int lib_database_open_directory(struct database *b, const char *path, char **ret_name)
-{
-	auto_free char *parent = NULL, *name = NULL;
-	int r = path_split(path, &parent, &name);
-
-	if (r < 0)
-		return r;
-	b->args.options.shape = SHAPE_ROOT;
-	r = ns_ckpt(parent, &b->args.options, &b->ckpt);
-	if (r < 0)
-		return r;
-	r = io_dirop(b->ckpt->source, IO_MKDIR, name, NULL, IO_DIR_MODE);
-	if (r < 0)
-		return r;
-	*ret_name = take(name);
-	return r;
-}
-
 static int write_into(struct database *b, const char *name,
 		      const struct pytreefs_progress *progress)
 {
@@ -306,7 +288,7 @@ static int count_bytes(struct database *b)
 static int write_database(struct database *b, const char *path, const char *options,
 			  const struct pytreefs_progress *progress)
 {
-	auto_free char *name = NULL;
+	auto_free char *parent = NULL, *name = NULL;
 	struct err_note why;
 	int r = options_init(&b->args.options);
 
@@ -323,7 +305,14 @@ static int write_database(struct database *b, const char *path, const char *opti
 	r = database_alloc(b);
 	if (r < 0)
 		return r;
-	r = lib_database_open_directory(b, path, &name);
+	r = path_split(path, &parent, &name);
+	if (r < 0)
+		return r;
+	b->args.options.shape = SHAPE_ROOT;
+	r = ns_ckpt(parent, &b->args.options, &b->ckpt);
+	if (r < 0)
+		return r;
+	r = io_dirop(b->ckpt->source, IO_MKDIR, name, NULL, IO_DIR_MODE);
 	if (r < 0)
 		return r;
 	r = write_into(b, name, progress);

@@ -120,17 +120,22 @@ static int map_leaf(struct lib_finder *f, struct pytreefs_mapped *m, unsigned fl
 	return 0;
 }
 
-static int map_all(struct lib_finder *f, struct pytreefs_mapped *m, size_t n, unsigned flags)
+int pytreefs_map(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, unsigned flags)
 {
 	struct pytreefs_map *all = NULL;
 	struct err_note failed = { 0 };
+	struct lib_finder f;
+	int r = lib_begin(ck, NULL);
 
 	_Static_assert(sizeof(m->strides) == sizeof(((struct zarr_mapped *)NULL)->stride),
 		       "the axes of an array");
+	if (r < 0)
+		return (int)lib_end(r);
+	lib_finder_init(&f, ck);
 	for (size_t i = 0; i < n; i++) {
 		m[i].map = NULL;
 		m[i].error = NULL;
-		m[i].result = map_leaf(f, &m[i], flags, &all);
+		m[i].result = map_leaf(&f, &m[i], flags, &all);
 		if (m[i].result >= 0)
 			continue;
 		if (*m[i].name)
@@ -145,18 +150,7 @@ static int map_all(struct lib_finder *f, struct pytreefs_mapped *m, size_t n, un
 		pytreefs_unmap(all);
 		all = next;
 	}
-	return failed.code ? err_restore(&failed) : 0;
-}
-
-int pytreefs_map(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, unsigned flags)
-{
-	struct lib_finder f;
-	int r = lib_begin(ck, NULL);
-
-	if (r < 0)
-		return (int)lib_end(r);
-	lib_finder_init(&f, ck);
-	r = (int)lib_end(map_all(&f, m, n, flags));
+	r = (int)lib_end(failed.code ? err_restore(&failed) : 0);
 	lib_finder_release(&f);
 	return r;
 }

@@ -91,21 +91,18 @@ int lib_find_leaf(struct lib_finder *f, const char *name, uint64_t version, stru
 
 /* ---- listings ---- */
 
-static bool lib_names_is_root(const struct pytreefs *ck, const struct node *n)
-{
-	return !n->parent && ck->source.ns->ckpt->shape == SHAPE_ROOT;
-}
-
 static int lib_names_list(struct pytreefs *ck, const char *name, bool steps, pytreefs_list_fn *fn,
 			  void *arg)
 {
 	auto_node *n = NULL;
 	auto_listing l = { 0 };
+	bool is_root;
 	int r = lib_node(ck, name, &n);
 
 	if (r < 0)
 		return r;
-	if (steps && !lib_names_is_root(ck, n))
+	is_root = node_is_root(n);
+	if (steps && !is_root)
 		return fail(-EINVAL, "'%s' is not a directory of steps", ck->source.source);
 	r = node_list(n, &l);
 	/* Entries 0 and 1 are "." and "..". */
@@ -114,8 +111,7 @@ static int lib_names_list(struct pytreefs *ck, const char *name, bool steps, pyt
 		struct step_name step;
 
 		e.is_directory = l.entry[i].type == DT_DIR;
-		e.is_step = lib_names_is_root(ck, n) &&
-			    step_name_parse(span_str(e.name), &step) == 1;
+		e.is_step = is_root && step_name_parse(span_str(e.name), &step) == 1;
 		if (e.is_step)
 			e.step = step.number;
 		if (e.is_step || !steps)
@@ -149,7 +145,7 @@ int pytreefs_kind(struct pytreefs *ck)
 	r = lib_node(ck, "", &n);
 	if (r < 0)
 		return (int)lib_end(r);
-	r = (int)lib_kind_of(ck, n);
+	r = (int)lib_kind_of(n);
 	if (r != PYTREEFS_UNKNOWN)
 		return r;
 	r = pytreefs_describe(ck, "", &tree);

@@ -97,7 +97,7 @@ int lib_options(struct options *o, const char *text)
 	return r < 0 || !text ? r : options_each(text, set_one, o);
 }
 
-static void handle_free(struct pytreefs *ck)
+void pytreefs_close(struct pytreefs *ck)
 {
 	if (!ck)
 		return;
@@ -112,7 +112,8 @@ static void handle_free(struct pytreefs *ck)
 	 */
 	free(ck);
 }
-DEFINE_AUTO(handle, struct pytreefs, handle_free);
+
+DEFINE_AUTO(handle, struct pytreefs, pytreefs_close);
 
 static int open_handle(const char *path, const char *options, struct pytreefs **ret)
 {
@@ -145,11 +146,6 @@ int pytreefs_open(const char *path, const char *options, struct pytreefs **ret)
 	return (int)lib_end(open_handle(path, options, ret));
 }
 
-void pytreefs_close(struct pytreefs *ck)
-{
-	handle_free(ck);
-}
-
 /* ---- kinds ---- */
 
 enum pytreefs_kind lib_kind_of_tree(const struct tree_node *t)
@@ -175,7 +171,7 @@ enum pytreefs_kind lib_kind_of_tree(const struct tree_node *t)
 						    PYTREEFS_ARRAY;
 }
 
-enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
+enum pytreefs_kind lib_kind_of(struct node *n)
 {
 	struct stat st;
 
@@ -185,7 +181,7 @@ enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
 		return lib_kind_of_tree(container_of(n, struct node_dir, node)->tree);
 	if (n->ops == &node_leaf_ops)
 		return PYTREEFS_UNKNOWN;
-	if (!n->parent && ck->source.ns->ckpt->shape == SHAPE_ROOT)
+	if (node_is_root(n))
 		return PYTREEFS_ROOT;
 	/* Last: the attributes of an item need those of all its stored files. */
 	return node_stat(n, &st) >= 0 && S_ISDIR(st.st_mode) ? PYTREEFS_OPAQUE : PYTREEFS_FILE;

@@ -125,33 +125,26 @@ static int progress_of(void *arg, uint64_t done)
 	return lib_progress(&((struct job *)arg)->progress, done);
 }
 
-static int lib_request_read_all(struct job *j, size_t n)
-{
-	static const struct read_many_ops ops = { open_request, request_done, progress_of };
-	int r = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		j->progress.total += j->q[i].size;
-		j->q[i].result = -ECANCELED;
-		j->q[i].error = NULL;
-	}
-	r = zarr_read_many(&j->find.ck->source.ns->ckpt->env, n, &ops, j);
-	if (r < 0)
-		return r;
-	return j->failed.code ? err_restore(&j->failed) :
-				lib_progress(&j->progress, j->progress.total);
-}
-
 int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, size_t n,
 		       const struct pytreefs_progress *progress)
 {
+	static const struct read_many_ops ops = { open_request, request_done, progress_of };
 	struct job j = { .q = request, .progress = { .p = progress } };
 	int r = lib_begin(ck, NULL);
 
 	if (r < 0)
 		return (int)lib_end(r);
+	for (size_t i = 0; i < n; i++) {
+		j.progress.total += request[i].size;
+		request[i].result = -ECANCELED;
+		request[i].error = NULL;
+	}
 	lib_finder_init(&j.find, ck);
-	r = (int)lib_end(lib_request_read_all(&j, n));
+	r = zarr_read_many(&ck->source.ns->ckpt->env, n, &ops, &j);
+	if (r >= 0)
+		r = j.failed.code ? err_restore(&j.failed) :
+				    lib_progress(&j.progress, j.progress.total);
+	r = (int)lib_end(r);
 	lib_finder_release(&j.find);
 	return r;
 }

@@ -388,47 +388,39 @@ static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct py
 	return r < 0 ? r : leaf_stored(l->item, l->tree, &to->stored);
 }
 
-static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct node *n,
-			 const char *name)
+static int lib_tree_describe(struct pytreefs *ck, const char *name, struct pytreefs_tree **ret)
 {
-	struct pytreefs_node *to = arena_calloc(&t->arena, 1, sizeof(*to));
+	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
+	auto_node *n = NULL;
+	struct pytreefs_node *to;
 	struct stat st;
-	int r;
+	int r = t ? lib_node(ck, name, &n) : lib_tree_no_memory();
 
+	if (r < 0)
+		return r;
+	t->node = to = arena_calloc(&t->arena, 1, sizeof(*to));
 	if (!to)
 		return lib_tree_no_memory();
-	t->node = to;
 	lib_tree_add_node(t, SIZE_MAX);
 	to->version = lib_version_of(n);
 	r = set_path(t, to, "", span_str(name));
 	if (r < 0)
 		return r;
-	if (n->ops == &node_leaf_ops)
-		return describe_leaf(t, container_of(n, struct node_leaf, node), to);
-	if (n->ops == &node_dir_ops) {
+	if (n->ops == &node_leaf_ops) {
+		r = describe_leaf(t, container_of(n, struct node_leaf, node), to);
+	} else if (n->ops == &node_dir_ops) {
 		const struct tree_node *dir = container_of(n, struct node_dir, node)->tree;
 
 		to->n_children = dir->kind == TREE_LEAF ? 1 : dir->n_children;
 		to->kind = lib_kind_of_tree(dir);
-		return set_type(t, to, dir);
+		r = set_type(t, to, dir);
+	} else {
+		to->kind = lib_kind_of(n);
+		if (to->kind == PYTREEFS_FILE)
+			r = node_stat(n, &st);
+		if (to->kind == PYTREEFS_FILE && r >= 0)
+			to->bytes = (uint64_t)st.st_size;
 	}
-	to->kind = lib_kind_of(ck, n);
-	if (to->kind == PYTREEFS_FILE) {
-		r = node_stat(n, &st);
-		to->bytes = r < 0 ? 0 : (uint64_t)st.st_size;
-	}
-	return r;
-}
-
-static int lib_tree_describe(struct pytreefs *ck, const char *name, struct pytreefs_tree **ret)
-{
-	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
-	auto_node *n = NULL;
-	int r = t ? lib_node(ck, name, &n) : lib_tree_no_memory();
-
-	if (r < 0)
-		return r;
-	r = describe_node(ck, t, n, name);
 	if (r < 0)
 		return r;
 	*ret = take(t);

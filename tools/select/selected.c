@@ -63,9 +63,8 @@ int selected_make(struct cmd_args *a, struct source *s, struct selected *ret)
 	*ret = (struct selected){ .is_all = !only };
 	if (r < 0 || !only)
 		return r;
-	r = s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ?
-		    selected_add_steps(ret, s->node, only) :
-		    add_tree(ret, s->node, "", only);
+	r = node_is_root(s->node) ? selected_add_steps(ret, s->node, only) :
+				    add_tree(ret, s->node, "", only);
 	if (r < 0)
 		return r;
 	r = select_end(only);

@@ -91,7 +91,7 @@ int selection_each(struct selection *t, struct source *s, selection_fn *fn, void
 	auto_subtree st = { 0 };
 	int r;
 
-	if (s->node != s->ns->root || s->ns->ckpt->shape != SHAPE_ROOT) {
+	if (!node_is_root(s->node)) {
 		r = node_open_subtree(s->node, &st);
 		return r < 0 ? r : each_tree(t, &st, "", fn, arg);
 	}
