@@ -110,35 +110,28 @@ static int digest_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct 
 	return digest_compare(leaf->state, &leaf->value);
 }
 
-static void say_different(struct digest_checks *all, const struct walk_leaf *leaf,
-			  const struct digest_check *c)
+/* The walk over chunks has reported chunks that do not decode. */
+static int digest_end(void *arg, struct walk_leaf *leaf)
 {
+	struct digest_checks *all = arg;
+	auto_free struct digest_check *c = leaf->state;
 	struct finding f = { SEVERITY_ERROR, 3, leaf->path, all->file };
 	char found[DIGEST_TEXT], recorded[DIGEST_TEXT];
 	auto_buf text = { 0 };
+	int r = leaf->failed.code == -ENOMEM ? err_restore(&leaf->failed) : 0;
 
+	if (!c || !c->is_compared)
+		return r;
+	all->v->digest_leaves++;
+	all->v->digest_bytes += c->bytes;
+	if (!memcmp(c->found, c->entry->sha256, DIGEST_BYTES))
+		return r;
 	digest_text(c->found, found);
 	digest_text(c->entry->sha256, recorded);
 	buf_addf(&text, "the SHA-256 of its value is %s, recorded is %s", found, recorded);
 	f.text = buf_str(&text);
 	if (f.text)
 		verify_say(all->v, &f);
-}
-
-/* The walk over chunks has reported chunks that do not decode. */
-static int digest_end(void *arg, struct walk_leaf *leaf)
-{
-	struct digest_checks *all = arg;
-	struct digest_check *c = leaf->state;
-	int r = leaf->failed.code == -ENOMEM ? err_restore(&leaf->failed) : 0;
-
-	if (c && c->is_compared) {
-		all->v->digest_leaves++;
-		all->v->digest_bytes += c->bytes;
-		if (memcmp(c->found, c->entry->sha256, DIGEST_BYTES))
-			say_different(all, leaf, c);
-	}
-	free(c);
 	return r;
 }
 

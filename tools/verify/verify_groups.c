@@ -211,23 +211,6 @@ static bool groups_is_group(const struct groups *g, struct span dir)
 	return g->n_groups && bsearch(&dir, g->group, g->n_groups, sizeof(dir), groups_by_span);
 }
 
-static void check_others(struct groups *g)
-{
-	for (const char *at = NULL; (at = buf_next_text(&g->docs, at));) {
-		struct span dir = groups_dir_of(span_str(at));
-
-		if (span_eq(groups_file_of(span_str(at)), span_str(".zattrs")) &&
-		    !verify_is_param(g->t, dir) && !groups_is_group(g, dir))
-			groups_say(g, SEVERITY_ERROR, at, "attributes of no array and no group");
-	}
-	for (const char *at = NULL; (at = buf_next_text(&g->others, at));) {
-		/* A file of another program in a group is not part of the hierarchy. */
-		if (!groups_is_group(g, span_str(at)))
-			groups_say(g, SEVERITY_ERROR, at,
-				   "files of no array: the metadata of one is not there");
-	}
-}
-
 int verify_groups(struct verify *v, const char *path, const struct verify_tree *t)
 {
 	__attribute__((cleanup(groups_release))) struct groups g = { v, path, t };
@@ -240,13 +223,23 @@ int verify_groups(struct verify *v, const char *path, const struct verify_tree *
 		r = kv_list(item->dirs, span_of(NULL, 0), see_file, &g);
 	for (const char *at = NULL; r >= 0 && (at = buf_next_text(&g.docs, at));)
 		r = check_document(&g, at);
+	if (r < 0 || v->level < 2)
+		return r;
+	r = list_groups(&g);
 	if (r < 0)
 		return r;
-	if (v->level >= 2)
-		r = list_groups(&g);
-	if (r < 0)
-		return r;
-	if (v->level >= 2)
-		check_others(&g);
-	return r;
+	for (const char *at = NULL; (at = buf_next_text(&g.docs, at));) {
+		struct span dir = groups_dir_of(span_str(at));
+
+		if (span_eq(groups_file_of(span_str(at)), span_str(".zattrs")) &&
+		    !verify_is_param(t, dir) && !groups_is_group(&g, dir))
+			groups_say(&g, SEVERITY_ERROR, at, "attributes of no array and no group");
+	}
+	for (const char *at = NULL; (at = buf_next_text(&g.others, at));) {
+		/* A file of another program in a group is not part of the hierarchy. */
+		if (!groups_is_group(&g, span_str(at)))
+			groups_say(&g, SEVERITY_ERROR, at,
+				   "files of no array: the metadata of one is not there");
+	}
+	return 0;
 }

@@ -64,13 +64,6 @@ static int was_read(struct checking *c, const char *name, int r)
 	return r < 0 ? failed_file(c, name, r) : 1;
 }
 
-/* Read a file: 1 and its text; 0: it does not exist. */
-static int item_read_whole_file(struct checking *c, const char *name, uint64_t limit,
-				struct buf *ret)
-{
-	return was_read(c, name, io_read_file(c->dir, name, limit, ret));
-}
-
 static int params_by_span(const void *a, const void *b)
 {
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
@@ -108,7 +101,7 @@ static int check_sharding_file(struct checking *c, const char *name)
 {
 	auto_of(shardings) struct shardings *s = NULL;
 	auto_buf text = { 0 };
-	int r = item_read_whole_file(c, name, LIMIT_SMALL_FILE, &text);
+	int r = was_read(c, name, io_read_file(c->dir, name, LIMIT_SMALL_FILE, &text));
 
 	if (r <= 0)
 		return r;
@@ -161,8 +154,11 @@ static int check_arrays_file(void *arg, const char *name, unsigned char type)
 	struct checking *c = arg;
 	auto_free char *file = verify_join("array_metadatas", name);
 	auto_buf text = { 0 };
-	int r = file ? item_read_whole_file(c, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+	int r;
 
+	if (!file)
+		return -ENOMEM;
+	r = was_read(c, file, io_read_file(c->dir, file, LIMIT_SMALL_FILE, &text));
 	if (r <= 0)
 		return r;
 	r = array_metadatas_parse(buf_span(&text), name, &a);

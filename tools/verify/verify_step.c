@@ -37,11 +37,6 @@ static int list_children(struct verify *v, const char *path, struct children *c)
 
 /* ---- items that are not trees ---- */
 
-static bool step_is_tree(const struct step_meta *m, const char *item)
-{
-	return m && step_meta_is_tree(m, span_str(item));
-}
-
 /*
  * Check the files of an item: those of a JSON item must be JSON; only its handler knows the format
  * of others.
@@ -162,27 +157,21 @@ int verify_own_metadata(struct verify *v, const char *path)
 
 static int check_step(struct verify *v, const char *path, unsigned depth);
 
-/* The kind of a child of a step, as detect_item(). */
-static int step_kind_of(struct verify *v, const char *path, enum item_kind *ret)
-{
-	int r = path ? detect_item(v->ckpt->source, path, ret) : -ENOMEM;
-	struct err_note why;
-
-	if (r != -ENOENT || io_dir_can_list(v->ckpt->source))
-		return r;
-	/* It may be there: none of its names is known. */
-	err_save(r, &why);
-	return fail(-EOPNOTSUPP, "%s", why.text);
-}
-
 static int check_child(struct verify *v, const char *path, const char *name,
 		       const struct step_meta *m, unsigned depth)
 {
 	auto_free char *below = verify_join(path, name);
 	struct span handler;
 	enum item_kind kind;
-	int r = step_kind_of(v, below, &kind);
-	bool is_known = true;
+	int r = below ? detect_item(v->ckpt->source, below, &kind) : -ENOMEM;
+	bool is_known = true, is_tree;
+	struct err_note why;
+
+	/* It may be there: none of its names is known. */
+	if (r == -ENOENT && !io_dir_can_list(v->ckpt->source)) {
+		err_save(r, &why);
+		r = fail(-EOPNOTSUPP, "%s", why.text);
+	}
 
 	if (r >= 0 && kind == ITEM_STORED) {
 		r = known_names_of_item(v->ckpt->source, below, m, span_str(name));
@@ -192,9 +181,10 @@ static int check_child(struct verify *v, const char *path, const char *name,
 		verify_failed(v, 1, NULL, below, -EOPNOTSUPP);
 	if (r < 0)
 		return verify_failed(v, 1, NULL, below, r);
+	is_tree = m && step_meta_is_tree(m, span_str(name));
 	if (kind == ITEM_PYTREE)
-		return verify_item(v, below, step_is_tree(m, name));
-	if (step_is_tree(m, name)) {
+		return verify_item(v, below, is_tree);
+	if (is_tree) {
 		v->items++;
 		verify_file(v, 2, below, "its handler is of a tree, and it has no file of one");
 		return 0;
