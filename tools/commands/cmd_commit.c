@@ -180,26 +180,12 @@ static int remove_abandoned(struct cmd_args *a, const char *dir, const char *nam
 	return io_remove_tree(ns->ckpt->source, name);
 }
 
-/*
- * Remove the tree through the mount, like `rm -r`: the mount decides what may be removed. The
- * caller checks what is left.
- */
-static void remove_tree(const char *path)
-{
-	char *const paths[] = { (char *)path, NULL };
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-
-	for (FTSENT *e; fts && (e = fts_read(fts));)
-		if (e->fts_info != FTS_D)
-			remove(e->fts_path);
-	if (fts)
-		fts_close(fts);
-}
-
 static int run_abort(struct cmd_args *a)
 {
 	auto_free char *dir = NULL, *name = NULL, *final = NULL;
+	char *const paths[] = { a->arg[0], NULL };
 	struct stat st;
+	FTS *fts;
 	int r = path_split(a->arg[0], &dir, &name);
 
 	if (r < 0)
@@ -214,7 +200,13 @@ static int run_abort(struct cmd_args *a)
 	r = final_name(name, &final);
 	if (r < 0)
 		return r;
-	remove_tree(a->arg[0]);
+	/* Like `rm -r`, through the mount, which decides what may be removed. */
+	fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	for (FTSENT *e; fts && (e = fts_read(fts));)
+		if (e->fts_info != FTS_D)
+			remove(e->fts_path);
+	if (fts)
+		fts_close(fts);
 	return lstat(a->arg[0], &st) == 0 ? fail(-EBUSY, "'%s' could not be removed", a->arg[0]) :
 					    EXIT_OK;
 }

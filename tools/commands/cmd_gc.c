@@ -121,17 +121,6 @@ static void say_upload(void *arg, const struct found_upload *u)
 	gc_say(arg, &f);
 }
 
-static int collect_url(struct cmd_args *a, const struct gc_opts *o)
-{
-	const struct url_store_opts opts = ns_store_opts(&a->options);
-	const struct upload_gc gc = { .dry_run = o->dry_run,
-				      .older_than_ns = o->foreign ? MAX(1, o->older_than_ns) : 0,
-				      .each = say_upload,
-				      .arg = o->arg };
-
-	return step_uploads_remove(a->arg[0], &opts, &gc);
-}
-
 static int gc_collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_engine) struct io_engine *io = NULL;
@@ -140,8 +129,16 @@ static int gc_collect(struct cmd_args *a, const struct gc_opts *o)
 	enum shape shape;
 	int r;
 
-	if (path_is_url(a->arg[0]))
-		return collect_url(a, o);
+	if (path_is_url(a->arg[0])) {
+		const struct url_store_opts opts = ns_store_opts(&a->options);
+		const struct upload_gc gc = { .dry_run = o->dry_run,
+					      .older_than_ns =
+						      o->foreign ? MAX(1, o->older_than_ns) : 0,
+					      .each = say_upload,
+					      .arg = o->arg };
+
+		return step_uploads_remove(a->arg[0], &opts, &gc);
+	}
 	r = source_in_place(a, a->arg[0], &path);
 	if (r < 0)
 		return r;

@@ -213,38 +213,29 @@ static int run_rank(struct cmd_args *a, struct fs_mount *m)
 	return r < 0 ? EXIT_FOUND : r;
 }
 
-/* The background process changes its directory, so paths become absolute. */
-static int make_absolute(char **path)
-{
-	char *whole;
-	int r;
-
-	if (!*path || **path == '/')
-		return 0;
-	r = path_absolute(*path, &whole);
-	if (r < 0)
-		return r;
-	free(*path);
-	*path = whole;
-	return 0;
-}
-
-/* Paths in options, and SOURCE: the background process finds out why it cannot be opened. */
+/*
+ * Paths in options, and SOURCE: the background process changes its directory, and finds out why
+ * SOURCE cannot be opened.
+ */
 static int make_paths_absolute(struct options *o, char **source)
 {
-	int r = path_is_url(*source) ? 0 : make_absolute(source);
+	bool has_spill = strcmp(o->spill, "off") && strcmp(o->spill, "auto");
+	char **const paths[] = { path_is_url(*source) ? NULL : source, &o->log,
+				 has_spill ? &o->spill : NULL, &o->cache_dir, &o->http_headers };
 
-	if (r < 0)
-		return r;
-	r = make_absolute(&o->log);
-	if (r < 0)
-		return r;
-	if (strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
-		r = make_absolute(&o->spill);
-	if (r < 0)
-		return r;
-	r = make_absolute(&o->cache_dir);
-	return r < 0 ? r : make_absolute(&o->http_headers);
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		char *whole;
+		int r;
+
+		if (!paths[i] || !*paths[i] || **paths[i] == '/')
+			continue;
+		r = path_absolute(*paths[i], &whole);
+		if (r < 0)
+			return r;
+		free(*paths[i]);
+		*paths[i] = whole;
+	}
+	return 0;
 }
 
 static int run_mount(struct cmd_args *a)

@@ -204,20 +204,6 @@ static int parse_faults(const struct cmd_args *a, struct stats *st)
 	return EXIT_OK;
 }
 
-/* Returns the exit status, unless another error has occurred. */
-static int report_faults(const struct stats *st, int r)
-{
-	if (!st->leaves)
-		return r;
-	fprintf(stderr, "pytreefs: %llu NaN and %llu Inf in %llu %s, the first is '",
-		(unsigned long long)st->nan, (unsigned long long)st->inf,
-		(unsigned long long)st->leaves, noun(st->leaves, "leaf", "leaves"));
-	print_name(stderr, st->first ? st->first : "");
-	fputs("'\n", stderr);
-	/* Trouble is the worse status: the parts that were not read may have more of them. */
-	return r < 0 ? r : MAX(r, EXIT_FOUND);
-}
-
 static int stats_all(struct cmd_args *a, struct stats *st, struct rank_group *group)
 {
 	auto_source s = { 0 };
@@ -238,7 +224,15 @@ static int stats_all(struct cmd_args *a, struct stats *st, struct rank_group *gr
 	/* Silence would pass for a tree without faults. */
 	if (r == EXIT_OK && !st->t.leaves && group_is_lead(group))
 		fprintf(stderr, "pytreefs: '%s' has no leaves\n", a->arg[0]);
-	r = report_faults(st, r);
+	if (st->leaves) {
+		fprintf(stderr, "pytreefs: %llu NaN and %llu Inf in %llu %s, the first is '",
+			(unsigned long long)st->nan, (unsigned long long)st->inf,
+			(unsigned long long)st->leaves, noun(st->leaves, "leaf", "leaves"));
+		print_name(stderr, st->first ? st->first : "");
+		fputs("'\n", stderr);
+		/* Trouble is the worse status: what was not read may have more of them. */
+		r = r < 0 ? r : MAX(r, EXIT_FOUND);
+	}
 	free(st->first);
 	return r;
 }
