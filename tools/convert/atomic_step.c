@@ -373,28 +373,23 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	return is_url ? check_new(n) : atomic_step_check_target(a, n, path);
 }
 
-/* Share the draft: from now on, ranks answer each other's requests. */
-static int share(struct cmd_args *a, struct atomic_step *n, int r)
-{
-	/* Rank 0 prints for all, and the work is already distributed. */
-	a->options.primary = 0;
-	a->options.load_and_broadcast = false;
-	a->options.replica_parallel = false;
-	if (r >= 0)
-		r = ns_share(n->ns, n->group->peers);
-	r = group_reduce(n->group, r);
-	n->is_shared = r >= 0;
-	return r;
-}
-
 int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path,
 		      enum layout_kind layout, bool force, struct atomic_step *ret)
 {
 	auto_atomic_step n = { .force = force, .group = group };
 	int r = open_dir(a, path, layout, &n);
 
-	if (group)
-		r = share(a, &n, r);
+	if (group) {
+		/* Rank 0 prints for all, and the work is already distributed. */
+		a->options.primary = 0;
+		a->options.load_and_broadcast = false;
+		a->options.replica_parallel = false;
+		/* From now on, ranks answer each other's requests. */
+		if (r >= 0)
+			r = ns_share(n.ns, group->peers);
+		r = group_reduce(group, r);
+		n.is_shared = r >= 0;
+	}
 	if (r < 0)
 		return r;
 	r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name),
@@ -418,20 +413,9 @@ int atomic_step_commit(struct atomic_step *n)
 	return group_reduce(n->group, r);
 }
 
-/* A shared draft is removed when all ranks have left it, unless one of them died. */
-static void leave_together(struct atomic_step *n)
-{
-	struct draft_dir *d = n->draft ? n->draft->dir : NULL;
-	int r = group_reduce(n->group, 0);
-
-	if (r < 0 && d && group_is_lead(n->group) &&
-	    draft_dir_find(d, (unsigned)n->draft->member.attempt + 1) == 0)
-		draft_dir_remove(d);
-	err_clear();
-}
-
 void atomic_step_release(struct atomic_step *n)
 {
+	struct draft_dir *d = n->draft ? n->draft->dir : NULL;
 	struct err_note why, left;
 	int r;
 
@@ -441,10 +425,12 @@ void atomic_step_release(struct atomic_step *n)
 	if (r < 0 && r != -ENOENT) {
 		err_save(r, &left);
 		/* The library prints nothing, since its log is in memory. */
-		log_warn("'%s' stays behind: %s", n->draft->dir->name, left.text);
+		log_warn("'%s' stays behind: %s", d->name, left.text);
 	}
-	if (n->is_shared)
-		leave_together(n);
+	/* A shared draft is removed when all ranks have left it, unless one of them died. */
+	if (n->is_shared && group_reduce(n->group, 0) < 0 && d && group_is_lead(n->group) &&
+	    draft_dir_find(d, (unsigned)n->draft->member.attempt + 1) == 0)
+		draft_dir_remove(d);
 	draft_unref(n->draft);
 	ns_close(n->ns);
 	new_root_remove(&n->root);

@@ -65,26 +65,13 @@ static size_t put_chars(struct span text, size_t *at, uint8_t *to, size_t room)
 	return n;
 }
 
-static int size_of(struct npz *z, const struct export_leaf *l, uint64_t *ret)
-{
-	auto_format f = { 0 };
-	auto_value v = { 0 };
-	auto_buf head = { 0 };
-	int r;
-
-	if (l->info->kind == VALUE_TEXT) {
-		r = leaf_open(l->info->part->item, l->info->leaf, &v);
-		return r < 0 ? r : text_header(buf_span(&v.text), &head, ret);
-	}
-	r = leaf_open_format(l->info->part->item, l->info->leaf, NAME_EXT_NPY, l->array.dtype, &f);
-	*ret = f.size;
-	return r;
-}
-
 static int add_member(struct npz *z, const struct export_leaf *l)
 {
 	struct zip_member *m = &z->member[z->n];
-	auto_buf name = { 0 };
+	struct item *item = l->info->part->item;
+	auto_buf name = { 0 }, head = { 0 };
+	auto_format f = { 0 };
+	auto_value v = { 0 };
 	int r = tree_manifest_key(l->info->part, l->info->leaf, &style_paths, &name);
 
 	if (r < 0)
@@ -95,7 +82,14 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 	r = arena_keep(&z->x->arena, buf_span(&name), &m->name);
 	if (r < 0)
 		return r;
-	r = size_of(z, l, &m->size);
+	if (l->info->kind == VALUE_TEXT) {
+		r = leaf_open(item, l->info->leaf, &v);
+		if (r >= 0)
+			r = text_header(buf_span(&v.text), &head, &m->size);
+	} else {
+		r = leaf_open_format(item, l->info->leaf, NAME_EXT_NPY, l->array.dtype, &f);
+		m->size = f.size;
+	}
 	if (r < 0)
 		return err_at(r, "leaf '%s'", l->path);
 	m->packed = m->size;

@@ -64,26 +64,6 @@ static int root_others_add_others(const struct ckpt *ckpt, const char *dir, stru
 	return 0;
 }
 
-static int root_others_say_others(const struct ckpt *ckpt, const struct listing *steps)
-{
-	auto_buf names = { 0 };
-	struct others o = { .steps = steps, .names = &names };
-	int r = root_others_add_others(ckpt, ".", &o);
-
-	if (r < 0)
-		return r;
-	o.is_metadata = true;
-	r = root_others_add_others(ckpt, "metadata", &o);
-	if (r < 0)
-		return r;
-	if (o.n)
-		log_warn("'%s' has other files and directories beside its steps, which are left "
-			 "out: %.*s%s",
-			 ckpt->opts.source, SPAN_ARG(buf_span(&names)),
-			 o.n > NAMES_MOST ? ", ..." : "");
-	return r;
-}
-
 /* ---- the metadata about all steps ---- */
 
 /* Like Orbax, keep an existing file, unless forced. In a bucket it appears as a whole. */
@@ -114,6 +94,8 @@ int root_copy_others(const struct ckpt *ckpt, const struct listing *steps, const
 		     bool force)
 {
 	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
+	auto_buf names = { 0 };
+	struct others o = { .steps = steps, .names = &names };
 	auto_of(io_dir) struct io_dir *to = NULL;
 	int r = io_dir_open(ckpt->io, out, &to);
 
@@ -129,5 +111,19 @@ int root_copy_others(const struct ckpt *ckpt, const struct listing *steps, const
 			return err_at(r, "'%s'", files[i]);
 		err_clear();
 	}
-	return r < 0 ? r : root_others_say_others(ckpt, steps);
+	if (r < 0)
+		return r;
+	r = root_others_add_others(ckpt, ".", &o);
+	if (r < 0)
+		return r;
+	o.is_metadata = true;
+	r = root_others_add_others(ckpt, "metadata", &o);
+	if (r < 0)
+		return r;
+	if (o.n)
+		log_warn("'%s' has other files and directories beside its steps, which are left "
+			 "out: %.*s%s",
+			 ckpt->opts.source, SPAN_ARG(buf_span(&names)),
+			 o.n > NAMES_MOST ? ", ..." : "");
+	return r;
 }

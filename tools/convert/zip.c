@@ -152,33 +152,13 @@ static int zip_read_entry(struct wire *w, const char *what, struct zip_reader *z
 	return 0;
 }
 
-static int read_directory(int fd, const char *what, const struct directory *d, struct zip_reader *z)
-{
-	uint8_t *bytes;
-	struct wire w;
-	int r;
-
-	if (d->at > z->file_size || d->size > z->file_size - d->at || d->n > d->size / 46)
-		return fail(-EUCLEAN, "'%s': its directory does not lie in the file", what);
-	if (d->size > ZIP_DIRECTORY_MAX)
-		return fail(-EFBIG, "'%s': a directory of %llu bytes, the limit is %llu", what,
-			    (unsigned long long)d->size, (unsigned long long)ZIP_DIRECTORY_MAX);
-	bytes = arena_alloc(&z->arena, d->size + 1);
-	z->member = arena_calloc(&z->arena, d->n + 1, sizeof(*z->member));
-	if (!bytes || !z->member)
-		return fail(-ENOMEM, "cannot list '%s'", what);
-	r = zip_read_at(fd, what, d->at, bytes, d->size);
-	w = wire_of(span_of(bytes, d->size));
-	for (; z->n < d->n && r >= 0; z->n += r >= 0)
-		r = zip_read_entry(&w, what, z, &z->member[z->n]);
-	return r;
-}
-
 int zip_open(int fd, const char *what, struct zip_reader *ret)
 {
 	auto_zip_reader z = { 0 };
 	struct directory d = { 0 };
 	struct stat st;
+	uint8_t *bytes;
+	struct wire w;
 	int r;
 
 	if (fstat(fd, &st) < 0)
@@ -187,9 +167,24 @@ int zip_open(int fd, const char *what, struct zip_reader *ret)
 	r = find_end(fd, what, z.file_size, &z.arena, &d);
 	if (r < 0)
 		return r;
-	r = read_directory(fd, what, &d, &z);
+	if (d.at > z.file_size || d.size > z.file_size - d.at || d.n > d.size / 46)
+		return fail(-EUCLEAN, "'%s': its directory does not lie in the file", what);
+	if (d.size > ZIP_DIRECTORY_MAX)
+		return fail(-EFBIG, "'%s': a directory of %llu bytes, the limit is %llu", what,
+			    (unsigned long long)d.size, (unsigned long long)ZIP_DIRECTORY_MAX);
+	bytes = arena_alloc(&z.arena, d.size + 1);
+	z.member = arena_calloc(&z.arena, d.n + 1, sizeof(*z.member));
+	if (!bytes || !z.member)
+		return fail(-ENOMEM, "cannot list '%s'", what);
+	r = zip_read_at(fd, what, d.at, bytes, d.size);
 	if (r < 0)
 		return r;
+	w = wire_of(span_of(bytes, d.size));
+	for (; z.n < d.n; z.n++) {
+		r = zip_read_entry(&w, what, &z, &z.member[z.n]);
+		if (r < 0)
+			return r;
+	}
 	z.comment = d.comment;
 	*ret = z;
 	z = (struct zip_reader){ 0 };
