@@ -17,8 +17,8 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/json_pull.h"
 #include "core/base/lfs.h"
-#include "core/base/limits.h"
 #include "core/base/meter.h"
 
 #define SORT_FROM 16 /* number of members from which look-ups use a sorted index */
@@ -375,10 +375,10 @@ static void convert(struct convert *cv, const cJSON *from, struct json *to)
 static int json_parse_escaped(struct span text, struct span escaped, const char *what,
 			      struct json_doc *ret)
 {
-	struct json_doc doc = { .arena.metered = true };
+	auto_json doc = { .arena.metered = true };
+	struct json *root = arena_calloc(&doc.arena, 1, sizeof(*root));
 	struct convert cv = { &doc.arena, 0 };
 	const char *end = NULL;
-	struct json *root;
 	cJSON *c = cJSON_ParseWithLengthOpts((const char *)escaped.p, escaped.n, &end, 0);
 
 	/* Only white space may follow the value; cJSON itself stops at the value's end. */
@@ -393,20 +393,21 @@ static int json_parse_escaped(struct span text, struct span escaped, const char 
 		cJSON_Delete(c);
 		if (r == -ENOMEM || r == -EFBIG)
 			return r;
+		if (json_pull_check(text) != -EUCLEAN)
+			return fail(-ENOMEM, "%s: not enough memory", what);
 		return json_bad(what, text, again.at, "not JSON");
 	}
-	root = arena_calloc(&doc.arena, 1, sizeof(*root));
 	if (root)
 		convert(&cv, c, root);
 	cJSON_Delete(c);
 	if (!root || cv.error) {
-		json_release(&doc);
 		if (cv.error == -EUCLEAN)
 			return fail(-EUCLEAN, "%s: a member's name is a number", what);
 		return fail(-ENOMEM, "%s: not enough memory", what);
 	}
 	doc.root = root;
 	*ret = doc;
+	doc = (struct json_doc){ 0 };
 	return 0;
 }
 
@@ -431,10 +432,9 @@ static int parse_document(struct span text, const char *what, struct json_doc *r
 	if (text.n > LIMIT_JSON_BYTES)
 		return fail(-EFBIG, "%s: %zu bytes of JSON exceed the limit of %llu", what, text.n,
 			    (unsigned long long)LIMIT_JSON_BYTES);
-	/* A byte-order mark is accepted, as by TensorStore. */
+	/* One byte-order mark is accepted, as by TensorStore; cJSON would skip a second. */
 	if (span_starts(text, span_str("\xef\xbb\xbf")))
 		c.at = 3;
-	/* Only one is accepted; cJSON would skip a second. */
 	if (span_starts(span_from(text, c.at), span_str("\xef\xbb\xbf")))
 		return json_bad(what, text, c.at, "a second byte-order mark");
 	c.most = MIN((uint64_t)LIMIT_JSON_NODES, meter_most() / CJSON_NODE_BYTES);

@@ -559,3 +559,16 @@ int json_pull_end(struct json_pull *p)
 		return p->error;
 	return peek(p) < 0 ? 0 : json_pull_bad(p, "something follows the document");
 }
+
+int json_pull_check(struct span text)
+{
+	auto_json_pull p;
+	int r;
+
+	json_pull_init(&p, text, "a document");
+	r = json_pull_skip(&p);
+	if (r >= 0)
+		r = json_pull_end(&p);
+	err_clear();
+	return r;
+}

@@ -67,6 +67,10 @@ int json_pull_raw(struct json_pull *p, struct span *ret);
 int json_pull_respell(struct json_pull *p, struct buf *out);
 /* -EUCLEAN when anything but white space is left. */
 int json_pull_end(struct json_pull *p);
+/*
+ * Whether a text is a JSON document: 0, or -EUCLEAN; -ENOMEM when that is not known. Leaves no note.
+ */
+int json_pull_check(struct span text);
 
 /* -EUCLEAN with a note that gives the position of the current value. */
 int json_pull_bad(struct json_pull *p, const char *why);

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/lib/nomem.h"
 
+#include <cjson/cJSON.h>
+
 #include "core/base/json_pull.h"
 #include "core/base/log.h"
 #include "core/step/step_deletion.h"
@@ -271,5 +273,6 @@ int main(void)
 	};
 
 	log_open(false, false, NULL);
+	cJSON_InitHooks(&(cJSON_Hooks){ __wrap_malloc, free });
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
