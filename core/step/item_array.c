@@ -42,6 +42,8 @@ static int fail_missing(const struct item *item, struct span param)
 		return r;
 	if (r > 0)
 		return fail(-EUCLEAN, ITEM_LOST_MANIFEST);
+	if (item->is_hierarchy)
+		return fail(-EUCLEAN, "array '%.*s' is named, and is not there", SPAN_ARG(param));
 	if (item->is_unmerged && kv_where_text(item->kv, param, &where) >= 0 && buf_str(&where))
 		return fail(-EUCLEAN,
 			    "'%.*s' is in the tree, and its array is not stored: it is %s, and the "

@@ -7,7 +7,8 @@
  * metadata of groups tells which it is, and without any Orbax's other files and the names
  * themselves; a group that `pytreefs export` wrote also has a manifest of the tree.
  *
- * Invariant: an array that is stored is in the tree, or opening the item fails.
+ * Invariant: an array that is stored is in the tree, or opening the item fails. One that only the
+ * consolidated metadata of a group name is lost, and is in the tree, where reading it fails.
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
@@ -16,37 +17,9 @@
 #include "core/base/meter.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/step/item_impl.h"
+#include "core/step/item_names.h"
 #include "core/tree/strings.h"
 #include "core/tree/tree_tensors.h"
-
-/* The stored keys that a name has. */
-enum stored_as {
-	AS_ARRAY = 1,  /* NAME/.zarray */
-	AS_NODE = 2,   /* NAME/zarr.json, of an array or a group */
-	AS_STRING = 4, /* NAME/_strings.json, or a member of the item's own */
-	AS_GROUP = 8,  /* NAME/.zgroup */
-	AS_CHUNKS = 16 /* NAME/c, as an array of zarr v3 has unless all of it is the fill value */
-};
-
-struct stored_name {
-	struct span name; /* allocated in the arena */
-	const char *dir;  /* of the database below the item that has it; NULL: the item itself */
-	unsigned as;      /* bits of stored_as */
-};
-
-/* Memory of a name, with the arrays that item_names_make_tree() allocates. */
-#define NAME_BYTES (sizeof(struct stored_name) + sizeof(struct span) + 2)
-
-struct names {
-	struct arena arena;
-	struct stored_name *name;
-	size_t n, cap;
-	bool has_groups;
-	bool has_names;       /* other than the empty one of the item itself */
-	bool is_consolidated; /* the names are those of consolidated metadata */
-	const char *dir;      /* of the names that are being listed; borrowed */
-	struct buf databases; /* directories with a manifest, each followed by a NUL */
-};
 
 static void names_release(struct names *ns)
 {
@@ -57,7 +30,7 @@ static void names_release(struct names *ns)
 }
 #define auto_names __attribute__((cleanup(names_release))) struct names
 
-static int names_add(struct names *ns, struct span name, enum stored_as as)
+int item_names_add(struct names *ns, struct span name, enum stored_as as)
 {
 	auto_buf whole = { .metered = true };
 	struct stored_name *n;
@@ -97,7 +70,7 @@ static int add_chunk(struct names *ns, struct span key)
 	    (ns->n && (ns->name[ns->n - 1].as & AS_CHUNKS) &&
 	     span_eq(ns->name[ns->n - 1].name, name)))
 		return 0;
-	return names_add(ns, name, AS_CHUNKS);
+	return item_names_add(ns, name, AS_CHUNKS);
 }
 
 static int item_names_add_key(void *arg, struct span key, uint64_t len)
@@ -108,7 +81,8 @@ static int item_names_add_key(void *arg, struct span key, uint64_t len)
 	} kinds[] = { { ".zarray", AS_ARRAY },
 		      { "zarr.json", AS_NODE },
 		      { "_strings.json", AS_STRING },
-		      { ".zgroup", AS_GROUP } };
+		      { ".zgroup", AS_GROUP },
+		      { ".zmetadata", AS_COPIES } };
 
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		struct span suffix = span_str(kinds[i].suffix), name = key;
@@ -121,11 +95,12 @@ static int item_names_add_key(void *arg, struct span key, uint64_t len)
 		 * belongs to the whole item.
 		 */
 		if (name.n == 0)
-			return kinds[i].as == AS_STRING ? 0 : names_add(arg, name, kinds[i].as);
+			return kinds[i].as == AS_STRING ? 0 :
+							  item_names_add(arg, name, kinds[i].as);
 		if (name.p[name.n - 1] != '/')
 			continue;
 		name.n--;
-		return names_add(arg, name, kinds[i].as);
+		return item_names_add(arg, name, kinds[i].as);
 	}
 	return add_chunk(arg, key);
 }
@@ -184,7 +159,7 @@ static int add_databases(struct item *item, struct names *ns)
 	return r;
 }
 
-static int item_names_by_name(const void *a, const void *b)
+int item_names_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct stored_name *)a)->name,
 			((const struct stored_name *)b)->name);
@@ -242,16 +217,11 @@ static int add_strings(struct item *item, struct names *ns)
 	int r = item_read_strings(item);
 
 	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
-		r = names_add(ns, item->strings->entries[i].name, AS_STRING);
+		r = item_names_add(ns, item->strings->entries[i].name, AS_STRING);
 	return r;
 }
 
-/*
- * Sort the names, with all that is stored of each. Listing has no order, and lists a name twice if
- * it is stored in both formats, or as a string too. One that two databases have could be either's,
- * but for those that were merged.
- */
-static int names_sort(struct names *ns)
+int item_names_sort(struct names *ns)
 {
 	size_t n = 0;
 
@@ -274,29 +244,7 @@ static int names_sort(struct names *ns)
 
 /* ---- groups ---- */
 
-/* Whether an array or a group is below that name. Returns 1 or 0. */
-static int has_below(const struct names *ns, struct span name)
-{
-	size_t from = 0, to = ns->n;
-	auto_buf prefix = { 0 };
-
-	if (buf_addf(&prefix, "%.*s%s", SPAN_ARG(name), name.n ? "/" : "") < 0)
-		return fail(-ENOMEM, "cannot list arrays");
-	while (from < to) {
-		size_t mid = from + (to - from) / 2;
-
-		if (span_cmp(ns->name[mid].name, buf_span(&prefix)) < 0)
-			from = mid + 1;
-		else
-			to = mid;
-	}
-	for (; from < ns->n && span_starts(ns->name[from].name, buf_span(&prefix)); from++)
-		if (ns->name[from].name.n && (ns->name[from].as & ~(unsigned)AS_CHUNKS))
-			return 1;
-	return 0;
-}
-
-static int read_key(struct item *item, struct span name, const char *file, struct buf *ret)
+int item_names_read_key(struct item *item, struct span name, const char *file, struct buf *ret)
 {
 	auto_buf key = { 0 };
 	size_t n = name.n;
@@ -313,48 +261,6 @@ static int read_key(struct item *item, struct span name, const char *file, struc
 	return r;
 }
 
-/*
- * Whether `zarr.json` is that of a group. If it cannot be understood, it is if there is something
- * below; else it is an array, whose error it will be.
- */
-static int is_group(struct item *item, const struct names *ns, const struct stored_name *s)
-{
-	auto_buf text = { .metered = true };
-	auto_json doc = { 0 };
-	const struct json *type;
-	int below = has_below(ns, s->name), r;
-
-	if (below < 0 || (!below && (s->as & AS_CHUNKS)))
-		return below;
-	r = read_key(item, s->name, "zarr.json", &text);
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
-	if (err_is_transient(r))
-		return r;
-	if (r < 0 && below)
-		log_warn("item '%s': the metadata of the group '%.*s': %s", item->path,
-			 SPAN_ARG(s->name), err_text(r));
-	err_clear();
-	type = json_member(doc.root, "node_type");
-	return json_is(type, JSON_STRING) ? span_eq(type->s, span_str("group")) : below;
-}
-
-/* Tell groups from arrays. */
-static int find_groups(struct item *item, struct names *ns)
-{
-	for (size_t i = 0; i < ns->n; i++) {
-		struct stored_name *s = &ns->name[i];
-		int r = s->as & AS_NODE ? is_group(item, ns, s) : 0;
-
-		if (r < 0)
-			return r;
-		if (r > 0)
-			s->as = (s->as & ~(unsigned)AS_NODE) | AS_GROUP;
-		ns->has_groups |= (s->as & AS_GROUP) != 0;
-	}
-	return 0;
-}
-
 /* Get the manifest in the attributes of the top group: 1; 0: there is none. */
 static int read_manifest(struct item *item, struct json_doc *doc, const struct json **ret)
 {
@@ -363,7 +269,7 @@ static int read_manifest(struct item *item, struct json_doc *doc, const struct j
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(files) && r == 0; i++)
-		r = read_key(item, span_of(NULL, 0), files[i], &text);
+		r = item_names_read_key(item, span_of(NULL, 0), files[i], &text);
 	if (r <= 0)
 		return r;
 	r = json_parse(buf_span(&text), "the attributes of the group", doc);
@@ -375,68 +281,6 @@ static int read_manifest(struct item *item, struct json_doc *doc, const struct j
 				   doc->root,
 			   TREE_MANIFEST_KEY);
 	return json_is(*ret, JSON_OBJECT);
-}
-
-/* ---- consolidated metadata ---- */
-
-/* A member of zarr v3: the name of an array or a group, with its metadata. */
-static int add_node(struct names *ns, const struct json *node)
-{
-	struct span type = { 0 };
-	int r = json_get_str(node, "node_type", "consolidated metadata", &type);
-
-	if (r < 0 || !node->name.n)
-		return MIN(r, 0);
-	/* Its own metadata need not be read to learn that it is not a group. */
-	return names_add(ns, node->name,
-			 span_eq(type, span_str("group")) ? AS_GROUP : AS_NODE | AS_CHUNKS);
-}
-
-static int add_members(struct names *ns, const struct json *all, bool are_keys)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < all->n && r >= 0; i++) {
-		const struct json *m = &all->items[i];
-
-		r = m->name.n ? io_path_check(m->name, "consolidated metadata") : 0;
-		if (r < 0)
-			return fail(-EUCLEAN, "'%.*s' is not the name of an array or a group",
-				    SPAN_ARG(m->name));
-		r = are_keys ? item_names_add_key(ns, m->name, 0) : add_node(ns, m);
-	}
-	return r;
-}
-
-/*
- * Of a server that cannot list, the consolidated metadata of the top group have the names of all
- * arrays and groups in it: 1; 0: there are none.
- */
-static int add_consolidated(struct item *item, struct names *ns)
-{
-	static const char *const files[] = { "zarr.json", ".zmetadata" };
-
-	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		auto_buf text = { .metered = true };
-		const struct json *all;
-		auto_json doc = { 0 };
-		int r = read_key(item, span_of(NULL, 0), files[i], &text);
-
-		if (r == 0)
-			continue;
-		if (r >= 0)
-			r = json_parse(buf_span(&text), "consolidated metadata", &doc);
-		if (r < 0)
-			return err_at(r, "'%s'", files[i]);
-		all = json_member(i == 0 ? json_member(doc.root, "consolidated_metadata") :
-					   doc.root,
-				  "metadata");
-		if (!json_is(all, JSON_OBJECT))
-			continue;
-		r = add_members(ns, all, i == 1);
-		return r < 0 ? err_at(r, "'%s'", files[i]) : 1;
-	}
-	return 0;
 }
 
 /* ---- the tree ---- */
@@ -480,10 +324,11 @@ static int list_all(const struct names *ns, struct listed *ret)
 
 		if (s->as & AS_GROUP)
 			ret->group[ret->n_groups++] = s->name;
-		if (!(s->as & (AS_ARRAY | AS_NODE | AS_STRING)))
+		if (!(s->as & (AS_ARRAY | AS_NODE | AS_STRING | AS_NAMED)) ||
+		    (s->as & AS_NAMED && s->as & AS_GROUP))
 			continue;
 		/* An array is preferred to a string of the same name. */
-		ret->is_string[ret->n] = !(s->as & (AS_ARRAY | AS_NODE));
+		ret->is_string[ret->n] = !(s->as & (AS_ARRAY | AS_NODE | AS_NAMED));
 		ret->has_string |= ret->is_string[ret->n];
 		ret->has_path |= s->dir || item_names_is_path(s->name);
 		ret->leaf[ret->n++] = s->name;
@@ -568,7 +413,7 @@ int item_tree_of_names(struct item *item)
 	if (r < 0)
 		return r;
 	if (dirs->no_list && !item->is_ocdbt)
-		r = add_consolidated(item, &ns);
+		r = item_names_of_copies(item, &ns);
 	if (r < 0)
 		return r;
 	/* Metadata that were consolidated before anything was in the group name the group alone. */
@@ -576,10 +421,10 @@ int item_tree_of_names(struct item *item)
 	r = add_strings(item, &ns);
 	if (r < 0)
 		return r;
-	r = names_sort(&ns);
+	r = item_names_sort(&ns);
 	if (r < 0)
 		return r;
-	r = find_groups(item, &ns);
+	r = item_names_find_groups(item, &ns);
 	if (r < 0)
 		return r;
 	r = list_all(&ns, &listed);

@@ -106,12 +106,24 @@ def test_every_file_of_a_hierarchy_that_is_lost_or_damaged_is_found(hierarchy, r
 
 
 @pytest.mark.parametrize('kind', ['v2-consolidated', 'v3-consolidated'])
-def test_an_array_that_only_the_consolidated_metadata_name_is_lost(kind, run, tmp_path, program):
-    write(tmp_path / 'h', kind)
-    shutil.rmtree(tmp_path / 'h/a/b/w')
-    assert zarr.open_group(tmp_path / 'h', mode='r')['a/b/w'].shape == (8,)
-    code, doc = verify(run, tmp_path / 'h')
-    assert code == 1 and ["array 'a/b/w' is named, and is not there"] == [f['text'] for f in doc['findings']]
+@pytest.mark.parametrize('lost', ['a/b/w', 'a/b'])
+def test_an_array_that_only_the_consolidated_metadata_name_is_lost(kind, lost, run, mount, tmp_path, program):
+    """It is an error wherever it would be read, and its neighbours are read."""
+    write(path := tmp_path / 'h', kind)
+    shutil.rmtree(path / lost)
+    said = "array 'a/b/w' is named, and is not there"
+    assert zarr.open_group(path, mode='r')['a/b/w'].shape == (8,)
+    code, doc = verify(run, path)
+    assert code == 1 and f"leaf 'a/b/w': {said}" in [f['text'] for f in doc['findings'] if f['level'] == 1]
+    for words in (['tree'], ['info'], ['stats'], ['diff', path], ['convert', tmp_path / 'out'], ['report', tmp_path / 'r.html']):
+        r = run(words[0], path, *words[1:], ok=False)
+        assert r.returncode and said in r.stdout + r.stderr, words
+    with pytest.raises(pytreefs.Error, match=said):
+        pytreefs.load(path)
+    mnt = mount(path, allow_errors=True).path
+    assert np.array_equal(np.load(mnt / 'x.npy'), ARRAYS['x']) and os.listdir(mnt / 'a/b') == ['w.npy']
+    with pytest.raises(OSError):
+        np.load(mnt / 'a/b/w.npy')
 
 
 def test_texts_none_and_lists_of_an_exported_step_are_shown(run, tmp_path, program, monkeypatch):
