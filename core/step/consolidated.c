@@ -33,8 +33,9 @@ static int see_v3(const struct json *member, consolidated_fn *fn, void *arg)
 
 int consolidated_each(const struct json *root, consolidated_fn *fn, void *arg)
 {
-	const struct json *v3 = json_member(root, "consolidated_metadata");
-	const struct json *all = json_member(v3 ? v3 : root, "metadata");
+	bool is_v3 = json_member(root, "node_type") != NULL;
+	const struct json *in = is_v3 ? json_member(root, "consolidated_metadata") : root;
+	const struct json *all = json_member(in, "metadata");
 	int r = 0;
 
 	if (!json_is(all, JSON_OBJECT))
@@ -45,7 +46,7 @@ int consolidated_each(const struct json *root, consolidated_fn *fn, void *arg)
 		if (m->name.n && io_path_check(m->name, "consolidated metadata") < 0)
 			return fail(-EUCLEAN, "'%.*s' is not the name of an array or a group",
 				    SPAN_ARG(m->name));
-		r = v3 ? see_v3(m, fn, arg) : see_v2(m, fn, arg);
+		r = is_v3 ? see_v3(m, fn, arg) : see_v2(m, fn, arg);
 	}
 	return r < 0 ? r : 1;
 }

@@ -126,6 +126,20 @@ def test_an_array_that_only_the_consolidated_metadata_name_is_lost(kind, lost, r
         np.load(mnt / 'a/b/w.npy')
 
 
+@pytest.mark.parametrize('kind', ['v2-consolidated', 'v3-consolidated'])
+def test_consolidated_metadata_that_are_not_those_of_arrays_and_groups_are_found(kind, run, tmp_path, program):
+    """Also in those of a group below the top, and zarr-python reads by them."""
+    write(path := tmp_path / 'h', kind)
+    zarr.consolidate_metadata(path, path='a')
+    file = path / ('a/b/w/.zarray' if kind[1] == '2' else 'a/b/w/zarr.json')
+    file.write_text(json.dumps(json.loads(file.read_text()) | {'shape': [6]}))
+    shutil.rmtree(path / 'nothing')
+    code, doc = verify(run, path)
+    said = "'shape' of 'a/b/w' is [8] here, and [6] in its own metadata"
+    assert code == 1 and sorted(f['text'] for f in doc['findings']) == [said, said, "group 'nothing' is named, and is not there"]
+    assert list(pytreefs.load(path)['a']['b']['w']) == list(range(6)) and pytreefs.load(path)['nothing'] == {}
+
+
 def test_texts_none_and_lists_of_an_exported_step_are_shown(run, tmp_path, program, monkeypatch):
     tree = {'a': {'b.c': np.arange(4, dtype='f4'), 'text': 'blue', 'none': None, 'n': 3}, 'l': [np.ones(2), np.zeros(3, 'i4')],
             's/x': np.arange(3)}

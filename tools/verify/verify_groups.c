@@ -3,14 +3,16 @@
  * verify_groups.c - checks a hierarchy of zarr groups: the metadata of groups, and that everything
  * in it belongs to an array or a group.
  *
- * A consolidated copy of all metadata in the top group is what zarr-python reads: an array that is
- * named there only is shown with its fill value in place of what was lost.
+ * A consolidated copy of all metadata in a group is what zarr-python reads: an array that is named
+ * there only is shown with its fill value in place of what was lost, and one whose shape or type
+ * differs there is read wrongly.
  */
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/path.h"
+#include "core/step/consolidated.h"
 #include "core/step/item_others.h"
 #include "tools/verify/verify.h"
 
@@ -105,30 +107,86 @@ static int see_file(void *arg, struct span key, uint64_t len)
 
 /* ---- documents of groups ---- */
 
-/* Check that all arrays of a consolidated document are there. */
-static void check_consolidated(struct groups *g, const char *key, const struct json *all)
+/* Returns 1, or 0 when it is not there. */
+static int groups_read(const struct groups *g, struct span key, struct json_doc *ret)
 {
-	struct span top = groups_dir_of(span_str(key));
+	const struct item *item = g->t->item;
+	auto_buf text = { 0 };
+	int r = kv_get_all(item->kv, key, LIMIT_JSON_BYTES, &text);
 
-	for (size_t i = 0; json_is(all, JSON_OBJECT) && i < all->n; i++) {
-		struct span name = all->items[i].name;
-		const struct json *type = json_member(&all->items[i], "node_type");
-		auto_buf array = { 0 }, text = { 0 };
+	if (r == 0 && item->dirs)
+		r = kv_get_all(item->dirs, key, LIMIT_JSON_BYTES, &text);
+	if (r <= 0)
+		return r;
+	r = json_parse(buf_span(&text), "the metadata of a group", ret);
+	return r < 0 ? r : 1;
+}
 
-		/* "a/w/.zarray" in v2, "a/w" in v3. */
-		if (type ? !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("array")) :
-			   !span_eq(groups_file_of(name), span_str(".zarray")))
+struct copy_check {
+	struct groups *g;
+	const char *key; /* of the document with the consolidated metadata */
+};
+
+/* The shape, types and chunks that two documents of an array or a group give are the same. */
+static int compare_copy(const struct copy_check *c, const char *name, const struct json *own,
+			const struct json *copy)
+{
+	static const char *const members[] = { "node_type", "shape", "chunks", "dtype",
+					       "data_type" };
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+		const struct json *a = json_member(own, members[i]);
+		const struct json *b = json_member(copy, members[i]);
+		auto_buf mine = { 0 }, other = { 0 }, text = { 0 };
+		int r = a ? json_print(&mine, a, JSON_COMPACT) : 0;
+
+		if (r >= 0 && b)
+			r = json_print(&other, b, JSON_COMPACT);
+		if (r < 0)
+			return r;
+		if (span_eq(buf_span(&mine), buf_span(&other)))
 			continue;
-		name = type ? name : groups_dir_of(name);
-		if (buf_addf(&array, "%.*s%s%.*s", SPAN_ARG(top), top.n && name.n ? "/" : "",
-			     SPAN_ARG(name)) < 0 ||
-		    verify_is_param(g->t, buf_span(&array)))
-			continue;
-		if (buf_addf(&text, "array '%.*s' is named, and is not there",
-			     SPAN_ARG(buf_span(&array))) >= 0 &&
-		    buf_str(&text))
-			groups_say(g, SEVERITY_ERROR, key, buf_str(&text));
+		r = buf_addf(&text, "'%s' of '%s' is %.*s here, and %.*s in its own metadata",
+			     members[i], name, SPAN_ARG(buf_span(&other)),
+			     SPAN_ARG(buf_span(&mine)));
+		if (r < 0 || !buf_str(&text))
+			return -ENOMEM;
+		groups_say(c->g, SEVERITY_ERROR, c->key, buf_str(&text));
 	}
+	return 0;
+}
+
+/* Check an array or a group of consolidated metadata. Lost arrays are found at their leaves. */
+static int check_copy(void *arg, struct span name, bool is_array, const struct json *copy)
+{
+	const struct copy_check *c = arg;
+	struct span top = groups_dir_of(span_str(c->key));
+	const char *file = json_member(copy, "node_type") ? "zarr.json" :
+			   is_array                       ? ".zarray" :
+							    ".zgroup";
+	auto_buf path = { 0 }, key = { 0 }, text = { 0 };
+	auto_json own = { 0 };
+	int r = buf_addf(&path, "%.*s%s%.*s", SPAN_ARG(top), top.n && name.n ? "/" : "",
+			 SPAN_ARG(name));
+
+	if (r < 0 || !name.n)
+		return r;
+	r = buf_addf(&key, "%.*s/%s", SPAN_ARG(buf_span(&path)), file);
+	if (r < 0 || !buf_str(&path))
+		return -ENOMEM;
+	r = groups_read(c->g, buf_span(&key), &own);
+	/* Damage is found where the document is read. */
+	if (r < 0 && r != -ENOMEM) {
+		err_clear();
+		return 0;
+	}
+	if (r != 0 || is_array)
+		return r <= 0 ? r : compare_copy(c, buf_str(&path), own.root, copy);
+	r = buf_addf(&text, "group '%s' is named, and is not there", buf_str(&path));
+	if (r < 0 || !buf_str(&text))
+		return -ENOMEM;
+	groups_say(c->g, SEVERITY_ERROR, c->key, buf_str(&text));
+	return 0;
 }
 
 static int check_format(const struct json *root, struct span file)
@@ -156,27 +214,19 @@ static int check_format(const struct json *root, struct span file)
 
 static int check_document(struct groups *g, const char *key)
 {
-	const struct item *item = g->t->item;
-	auto_buf text = { 0 };
+	struct copy_check copies = { g, key };
 	auto_json doc = { 0 };
-	int r = kv_get_all(item->kv, span_str(key), LIMIT_JSON_BYTES, &text);
+	int r = groups_read(g, span_str(key), &doc);
 
-	if (r == 0 && item->dirs)
-		r = kv_get_all(item->dirs, span_str(key), LIMIT_JSON_BYTES, &text);
-	r = r < 0 ? r : json_parse(buf_span(&text), "the metadata of a group", &doc);
-	if (r == 0)
+	if (r >= 0)
 		r = check_format(doc.root, groups_file_of(span_str(key)));
+	if (r >= 0 && g->v->level >= 2 && !span_ends(span_str(key), span_str(".zattrs")))
+		r = consolidated_each(doc.root, check_copy, &copies);
 	if (r < 0) {
 		auto_free char *file = verify_join(g->path, key);
 
 		return verify_failed(g->v, 1, NULL, file, r);
 	}
-	if (g->v->level < 2)
-		return 0;
-	check_consolidated(g, key,
-			   json_member(json_member(doc.root, "consolidated_metadata"), "metadata"));
-	if (span_eq(groups_file_of(span_str(key)), span_str(".zmetadata")))
-		check_consolidated(g, key, json_member(doc.root, "metadata"));
 	return 0;
 }
 
