@@ -17,10 +17,9 @@
 
 #define FLAG_STORED 0x02
 #define FLAG_RESERVED 0x08
-#define SPLIT_ITEMS 128             /* format: a block with fewer elements is not split */
-#define BLOCK_LIKELY (8 * MiB)      /* no automatic block is larger */
-#define FAST_MOST ((size_t)1 << 30) /* with the lengths of its pieces, it is not too large */
-#define FORMATS 5                   /* blosclz, lz4, snappy, zlib, zstd */
+#define SPLIT_ITEMS 128        /* format: a block with fewer elements is not split */
+#define BLOCK_LIKELY (8 * MiB) /* no automatic block is larger */
+#define FORMATS 5              /* blosclz, lz4, snappy, zlib, zstd */
 #define V2_LEVEL 5
 #define V2_SHUFFLE (-1) /* by element size */
 
@@ -261,7 +260,11 @@ uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i)
 	return h->typesize;
 }
 
-uint32_t blosc_piece_most(uint32_t n)
+/*
+ * The largest compressed size of a piece of n bytes. An encoder stores a piece uncompressed when it
+ * would grow, except with snappy, whose output may grow this much.
+ */
+static uint32_t blosc_piece_most(uint32_t n)
 {
 	return n + n / 6 + 32;
 }
@@ -375,17 +378,11 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
 	if (shuffle < 0)
 		shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
-	if (shuffle == BLOSC_SHUFFLE && !strcmp(b->cname, "zstd") && in.n <= FAST_MOST &&
-	    blosc_encodes_fast(in.n, b->typesize, b->blocksize, b->level)) {
-		size_t got = 0;
-
-		r = buf_reserve(ret, blosc_fast_most(in.n, b->typesize, b->blocksize));
-		r = r < 0 ? r :
-			    blosc_encode_fast(in, b->typesize, b->blocksize, b->level,
-					      ret->p + ret->n, &got);
-		ret->n += got;
-		return r;
-	}
+	r = shuffle == BLOSC_SHUFFLE && !strcmp(b->cname, "zstd") ?
+		    blosc_encode_fast(in, b->typesize, b->blocksize, b->level, ret) :
+		    0;
+	if (r != 0)
+		return MIN(r, 0);
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
 	if (r < 0)
 		return r;

@@ -28,11 +28,6 @@ int blosc_start_check(const struct blosc_head *h, uint32_t start);
 /* The number of decoded bytes of block i, and the number of its pieces. */
 uint32_t blosc_block_bytes(const struct blosc_head *h, uint32_t i);
 uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i);
-/*
- * The largest compressed size of a piece of n bytes. An encoder stores a piece uncompressed when it
- * would grow, except with snappy, whose output may grow this much.
- */
-uint32_t blosc_piece_most(uint32_t n);
 /* Check the length in front of a piece of block i. */
 int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
 /* The largest stored size of a block: its pieces and their lengths. */
@@ -54,13 +49,10 @@ int blosc_new(struct arena *arena, const struct compression *c, enum codec_diale
 bool blosc_settings(const struct codec *c, struct compression *ret);
 
 /*
- * Encode shuffled bytes with zstd (codec_blosc_encoder.c), if blosc_encodes_fast() says that it
- * can, to at most blosc_fast_most() bytes.
+ * Append an object of shuffled bytes, encoded with zstd (codec_blosc_encoder.c). Returns 1; 0 when
+ * libblosc has to do it.
  */
-bool blosc_encodes_fast(size_t n, size_t item, uint64_t block, int level);
-size_t blosc_fast_most(size_t n, size_t item, uint64_t block);
-int blosc_encode_fast(struct span in, size_t item, uint64_t block, int level, uint8_t *out,
-		      size_t *ret);
+int blosc_encode_fast(struct span in, size_t item, uint64_t block, int level, struct buf *ret);
 /* Compresses pieces without checksums, one after another (codec_zstd.c). */
 struct zstd_pieces;
 enum zstd_find {

@@ -19,9 +19,10 @@
 #define ZSTD_VERSION 1 /* of zstd in it */
 #define FLAG_SHUFFLED 0x01
 #define FLAG_ZSTD (4 << 5)
-#define LEVEL_MOST 7    /* libblosc counts levels above in another way */
-#define SPLIT_LEAST 128 /* format: elements of a block that is split */
-#define SAMPLES 4       /* of a split, at equal distances */
+#define LEVEL_MOST 7                /* libblosc counts levels above in another way */
+#define SPLIT_LEAST 128             /* format: elements of a block that is split */
+#define FAST_MOST ((size_t)1 << 30) /* with the lengths of its pieces, it is not too large */
+#define SAMPLES 4                   /* of a split, at equal distances */
 #define SAMPLE_BYTES 2048
 #define SAMPLED (32 * KiB) /* a smaller split is compressed without a sample */
 
@@ -145,31 +146,30 @@ static uint8_t *add_piece(struct zstd_pieces *zstd, struct span in, uint8_t *out
 	return out + 4 + n;
 }
 
-bool blosc_encodes_fast(size_t n, size_t item, uint64_t block, int level)
-{
-	return (item == 2 || item == 4 || item == 8) && level >= 1 && level <= LEVEL_MOST &&
-	       n % item == 0 && block % item == 0 && MIN(block, (uint64_t)n) / item >= SPLIT_LEAST;
-}
-
-size_t blosc_fast_most(size_t n, size_t item, uint64_t block)
-{
-	return BLOSC_HEAD_BYTES + n + (n / block + 1) * 4 * (item + 1);
-}
-
-int blosc_encode_fast(struct span in, size_t item, uint64_t block, int level, uint8_t *out,
-		      size_t *ret)
+int blosc_encode_fast(struct span in, size_t item, uint64_t block, int level, struct buf *ret)
 {
 	const uint8_t *from = in.p;
-	size_t size = (size_t)MIN(block, (uint64_t)in.n), blocks = (in.n + size - 1) / size;
-	uint8_t *end = out + BLOSC_HEAD_BYTES + 4 * blocks, *plane = block_alloc(size);
+	size_t size = (size_t)MIN(block, (uint64_t)in.n), blocks;
 	struct zstd_pieces *zstd = NULL;
-	int r = plane ? zstd_pieces_begin(2 * level - 1, &zstd) :
-			fail(-ENOMEM, "cannot encode blosc: not enough memory");
+	uint8_t *out, *end, *plane;
+	int r;
 
+	if ((item != 2 && item != 4 && item != 8) || level < 1 || level > LEVEL_MOST ||
+	    in.n > FAST_MOST || in.n % item || block % item || size / item < SPLIT_LEAST)
+		return 0;
+	r = buf_reserve(ret, BLOSC_HEAD_BYTES + in.n + (in.n / block + 1) * 4 * (item + 1));
+	if (r < 0)
+		return r;
+	plane = block_alloc(size);
+	r = plane ? zstd_pieces_begin(2 * level - 1, &zstd) :
+		    fail(-ENOMEM, "cannot encode blosc: not enough memory");
 	if (r < 0) {
 		block_free(plane, size);
 		return r;
 	}
+	blocks = div_up(in.n, size);
+	out = buf_end(ret);
+	end = out + BLOSC_HEAD_BYTES + 4 * blocks;
 	for (size_t i = 0; i < blocks; i++) {
 		size_t n = MIN(size, in.n - i * size), splits = n < size ? 1 : item;
 
@@ -187,6 +187,6 @@ int blosc_encode_fast(struct span in, size_t item, uint64_t block, int level, ui
 	set_u32le(out + 4, (uint32_t)in.n);
 	set_u32le(out + 8, (uint32_t)size);
 	set_u32le(out + 12, (uint32_t)(end - out));
-	*ret = (size_t)(end - out);
-	return 0;
+	ret->n += (size_t)(end - out);
+	return 1;
 }

@@ -161,7 +161,8 @@ int chunk_input_pull(void *arg, struct span *ret)
 	return chunk_input_next(in, in->size, 0, ret);
 }
 
-void chunk_input_end(struct chunk_input *in)
+/* Wait for what is in flight. Keeps the note of an earlier failure. */
+static void chunk_input_end(struct chunk_input *in)
 {
 	struct err_note why;
 

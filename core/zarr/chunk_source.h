@@ -101,8 +101,6 @@ int chunk_input_pull(void *arg, struct span *ret);
  * pass them on.
  */
 int chunk_input_next(struct chunk_input *in, size_t n, size_t got, struct span *ret);
-/* Wait for what is in flight. Keeps the note of an earlier failure. */
-void chunk_input_end(struct chunk_input *in);
 
 /* Where decoded pieces go. */
 struct chunk_pieces {

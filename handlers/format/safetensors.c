@@ -53,7 +53,7 @@ static int by_layout(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-int safetensors_check_dtype(enum dtype t)
+static int safetensors_check_dtype(enum dtype t)
 {
 	const char *wider;
 

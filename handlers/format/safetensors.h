@@ -35,7 +35,5 @@ struct st_text {
  */
 int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text *text,
 		       size_t n_texts, struct buf *ret);
-/* Returns 0, or -EOPNOTSUPP when the format has no name for the type. */
-int safetensors_check_dtype(enum dtype t);
 
 #endif

@@ -59,7 +59,8 @@ int safetensors_list_end(struct safetensors_list *l)
 	const struct tree_manifest_style style = { .separator = l->separator };
 	int r = tree_manifest_print(l->st, l->only, &l->casts, &style, &l->manifest);
 
-	if (r < 0 || tree_manifest_is_empty(buf_span(&l->manifest)))
+	/* A plain dict of arrays needs none. */
+	if (r < 0 || span_eq(buf_span(&l->manifest), span_str("{}")))
 		return r;
 	l->text[l->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
 						  span_str(TREE_MANIFEST_KEY),

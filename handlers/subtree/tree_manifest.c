@@ -438,8 +438,3 @@ int tree_manifest_print(const struct subtree *st, struct tree_manifest_only only
 	out = (struct buf){ 0 };
 	return 0;
 }
-
-bool tree_manifest_is_empty(struct span manifest)
-{
-	return span_eq(manifest, span_str("{}"));
-}

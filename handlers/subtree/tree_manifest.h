@@ -43,8 +43,6 @@ int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only
 int tree_manifest_print(const struct subtree *st, struct tree_manifest_only only,
 			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, struct buf *ret);
-/* Whether a manifest says nothing: a plain dict of arrays needs none. */
-bool tree_manifest_is_empty(struct span manifest);
 /* Replace the stored dtype of an array by the one in the file. */
 int tree_manifest_cast(struct item *item, const struct tree_node *leaf, bool is_scalar,
 		       const struct tree_manifest_casts *casts, enum dtype *dtype);

@@ -152,7 +152,8 @@ static bool batch_begin(struct many *m, struct many_batch *b)
 	return n > 0;
 }
 
-int many_read_result(const struct io_req *q, const struct err_note *why)
+/* The result of a read: an error with a note unless all bytes were read. */
+static int many_read_result(const struct io_req *q, const struct err_note *why)
 {
 	if (q->result == (int64_t)q->n)
 		return 0;

@@ -114,7 +114,11 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 
 /* ---- pieces ---- */
 
-int many_go_on(struct many *m, bool is_caller, struct many_work *k, uint64_t done)
+/*
+ * Called within a large chunk when `done` bytes of its result are there: the calling thread reports
+ * progress, and an error tells the decoder to stop.
+ */
+static int many_go_on(struct many *m, bool is_caller, struct many_work *k, uint64_t done)
 {
 	atomic_fetch_add(&m->done, done - k->reported);
 	k->reported = done;

@@ -142,8 +142,6 @@ static inline bool many_job_is_off(const struct many_job *job)
 		job = job->twin;
 	return !job;
 }
-/* The result of a read: an error with a note unless all bytes were read. */
-int many_read_result(const struct io_req *q, const struct err_note *why);
 /* Called by the calling thread now and then: report progress, and stop when progress() fails. */
 void many_report_progress(struct many *m);
 
@@ -174,11 +172,6 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 int many_work_run(struct many_worker *w, struct many_work *k);
 /* MANY_THROUGH: called by the calling thread while it holds no budget. */
 int many_through(struct many *m, struct many_work *k);
-/*
- * Called within a large chunk when `done` bytes of its result are there: the calling thread reports
- * progress, and an error tells the decoder to stop.
- */
-int many_go_on(struct many *m, bool is_caller, struct many_work *k, uint64_t done);
 /* Prefix the note of a failure with the chunk and its place. */
 int many_at(const struct many_job *job, int r);
 
