@@ -405,26 +405,6 @@ static int run_round(struct many *m, struct many_target **active, size_t n)
 
 /* ---- all rounds ---- */
 
-/* Select the targets of this round: those that have more chunks, and new ones. */
-static size_t gather(struct many *m, size_t n, size_t *next, struct many_target **active)
-{
-	size_t n_active = 0;
-
-	atomic_store(&m->in_hand, 0);
-	for (size_t i = 0; i < m->n_targets; i++) {
-		struct many_target *t = &m->target[i];
-
-		if (!t->many && *next < n)
-			*t = (struct many_target){ .many = m, .i = (*next)++ };
-		if (t->many)
-			active[n_active++] = t;
-	}
-	m->first = active[0];
-	for (size_t i = 0; i < n_active; i++)
-		active[i]->max_jobs = MAX((size_t)64, READ_MANY_JOBS / n_active);
-	return n_active;
-}
-
 static void many_finish(struct many_target *t, bool report)
 {
 	int r = atomic_load(&t->failed);
@@ -447,7 +427,23 @@ static int read_rounds(struct many *m, size_t n, struct many_target **active)
 	size_t next = 0, n_active;
 	int r = 0;
 
-	while (r >= 0 && (n_active = gather(m, n, &next, active)) > 0) {
+	while (r >= 0) {
+		/* The targets of this round: those that have more chunks, and new ones. */
+		n_active = 0;
+		for (size_t i = 0; i < m->n_targets; i++) {
+			struct many_target *t = &m->target[i];
+
+			if (!t->many && next < n)
+				*t = (struct many_target){ .many = m, .i = next++ };
+			if (t->many)
+				active[n_active++] = t;
+		}
+		if (!n_active)
+			return 0;
+		for (size_t i = 0; i < n_active; i++)
+			active[i]->max_jobs = MAX((size_t)64, READ_MANY_JOBS / n_active);
+		m->first = active[0];
+		atomic_store(&m->in_hand, 0);
 		r = pool_run(m->pool, many_plan, active, sizeof(struct many_target *), n_active);
 		many_report_progress(m);
 		if (r >= 0 && !atomic_load(&m->stop))

@@ -60,25 +60,15 @@ static uint64_t twin_part(const struct many_job *j, struct strided *copy, uint64
 	return part_bytes(j->t, &p);
 }
 
-static void add_twins(struct many_work *k)
-{
-	struct strided copy;
-	uint64_t first;
-	uint8_t *to;
-
-	for (const struct many_job *j = k->job->twin; j; j = j->twin) {
-		k->bytes += twin_part(j, &copy, &first, &to);
-		k->need = MAX(k->need, first + strided_span(&copy));
-	}
-}
-
 void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 {
 	struct many_work *k = ret;
 	const struct many_target *t = job->t;
 	const struct zarr *z = t->r.z;
 	bool is_run, is_whole, is_file = job->src.loc.where == KV_FILE, summed, is_raw;
-	uint64_t span;
+	struct strided copy;
+	uint64_t span, first;
+	uint8_t *twin_to;
 	int64_t to;
 
 	*k = (struct many_work){ .job = job, .req = -1 };
@@ -90,7 +80,10 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	k->to = t->r.to + to;
 	span = strided_span(&k->copy);
 	k->need = k->first + span;
-	add_twins(k);
+	for (const struct many_job *j = job->twin; j; j = j->twin) {
+		k->bytes += twin_part(j, &copy, &first, &twin_to);
+		k->need = MAX(k->need, first + strided_span(&copy));
+	}
 	is_run = strided_is_run(&k->copy) && t->r.view.dtype == z->meta.dtype;
 	is_whole = strided_is_run(&k->copy) && z->leaf_in_order && span == z->leaf->bytes;
 	k->direct = is_run && is_whole;
@@ -312,17 +305,6 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	return r;
 }
 
-/* The checksum of a run of several jobs, of which this one is the last that was read. */
-static uint32_t run_sum(const struct many_work *k, const struct many_job *first)
-{
-	uint64_t n = k->job->src.len, at = 0;
-	uint32_t sum = 0;
-
-	for (const struct many_job *j = first; at < n && j->is_summed; at += (j++)->n)
-		sum = crc32c_join(sum, j->sum, j->n);
-	return at == n ? sum : crc32c(span_of(k->to, n));
-}
-
 /*
  * The stored bytes were read into the result. A trailer is read after the value, with whose last
  * bytes it came into the page cache.
@@ -332,6 +314,8 @@ static int run_raw(struct many_work *k)
 	struct many_job *job = k->job, *first = job - job->from / RAW_RANGE;
 	struct many *m = job->t->many;
 	const struct chunk_source *src = &job->src;
+	uint64_t at = 0;
+	uint32_t sum = 0;
 	int r;
 
 	atomic_fetch_add_explicit(&m->env->raw_bytes, k->n, memory_order_relaxed);
@@ -344,7 +328,13 @@ static int run_raw(struct many_work *k)
 		return 0;
 	r = kv_loc_has_sum(&src->loc);
 	atomic_store(&m->no_sums, r == 0);
-	return r > 0 ? kv_loc_check_end(&src->loc, src->len, run_sum(k, first)) : r;
+	if (r <= 0)
+		return r;
+	/* This job is the last of the run that was read: join the checksums of all. */
+	for (const struct many_job *j = first; at < src->len && j->is_summed; at += (j++)->n)
+		sum = crc32c_join(sum, j->sum, j->n);
+	return kv_loc_check_end(&src->loc, src->len,
+				at == src->len ? sum : crc32c(span_of(k->to, src->len)));
 }
 
 int many_work_run(struct many_worker *w, struct many_work *k)
