@@ -278,6 +278,18 @@ int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize)
 	return fail(-EUCLEAN, "blosc block %u has a piece of %u bytes, decoded %u", i, csize, n);
 }
 
+void blosc_head_put(const struct blosc_head *h, uint32_t first, uint32_t k, size_t n, size_t stored,
+		    uint8_t *ret)
+{
+	memcpy(ret, h->bytes, 4);
+	/* A short last block is not split; in an object of its own it would not be short. */
+	if (k == 1 && blosc_block_splits(h, first) == 1)
+		ret[2] |= BLOSC_NO_SPLIT;
+	set_u32le(ret + 4, (uint32_t)n);
+	set_u32le(ret + 8, (uint32_t)MIN((size_t)h->blocksize, n));
+	set_u32le(ret + 12, (uint32_t)(BLOSC_HEAD_BYTES + 4 * (size_t)k + stored));
+}
+
 uint32_t blosc_block_most(const struct blosc_head *h)
 {
 	return blosc_piece_most(h->blocksize) + BLOSC_SPLITS_MAX * (4 + 32);

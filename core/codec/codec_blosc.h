@@ -32,6 +32,12 @@ uint32_t blosc_block_splits(const struct blosc_head *h, uint32_t i);
 int blosc_piece_check(const struct blosc_head *h, uint32_t i, uint32_t csize);
 /* The largest stored size of a block: its pieces and their lengths. */
 uint32_t blosc_block_most(const struct blosc_head *h);
+/*
+ * Put the header of an object of the k blocks from `first` on, which decode to n bytes and are
+ * stored in so many. Their index and the blocks follow it.
+ */
+void blosc_head_put(const struct blosc_head *h, uint32_t first, uint32_t k, size_t n, size_t stored,
+		    uint8_t *ret);
 /* Check block i, which begins at in.p; -ERANGE when it is longer than in. */
 int blosc_block_check(const struct blosc_head *h, uint32_t i, struct span in);
 /*

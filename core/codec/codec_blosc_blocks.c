@@ -141,7 +141,6 @@ static int decode_blocks(const struct codec_blocks *b, uint32_t first, uint32_t 
 			 size_t in_n, uint8_t *out, size_t n)
 {
 	size_t front = BLOSC_HEAD_BYTES + 4 * (size_t)k;
-	struct blosc_head h = b->h;
 	uint8_t *head = p - front;
 	int r;
 
@@ -154,21 +153,11 @@ static int decode_blocks(const struct codec_blocks *b, uint32_t first, uint32_t 
 		if (r < 0)
 			return r;
 	}
-	h.nbytes = (uint32_t)n;
-	h.blocksize = MIN(h.blocksize, h.nbytes);
-	h.cbytes = (uint32_t)(front + in_n);
-	h.blocks = k;
-	memcpy(head, b->h.bytes, 4);
-	/* A short last block is not split; in an object of its own it would not be short. */
-	if (k == 1 && blosc_block_splits(&b->h, first) == 1)
-		head[2] |= BLOSC_NO_SPLIT;
-	set_u32le(head + 4, h.nbytes);
-	set_u32le(head + 8, h.blocksize);
-	set_u32le(head + 12, h.cbytes);
+	blosc_head_put(&b->h, first, k, n, in_n, head);
 	for (uint32_t i = 0; i < k; i++)
 		set_u32le(head + BLOSC_HEAD_BYTES + 4 * (size_t)i,
 			  (uint32_t)front + b->start[first + i] - b->start[first]);
-	return blosc_run(&h, head, out, n);
+	return blosc_run(&b->h, head, out, n);
 }
 
 /* Decode a part of block i, by decoding all of it. */

@@ -187,13 +187,7 @@ static int stage_decode(struct blosc_decoder *s, uint8_t *out)
 
 	if (r < 0)
 		return r;
-	memcpy(s->one, s->h.bytes, 4);
-	/* A short last block is not split; in an object of its own it would not be short. */
-	if (blosc_block_splits(&s->h, s->block) == 1)
-		s->one[2] |= BLOSC_NO_SPLIT;
-	set_u32le(s->one + 4, n);
-	set_u32le(s->one + 8, n);
-	set_u32le(s->one + 12, (uint32_t)(ONE_BLOCK + block.n));
+	blosc_head_put(&s->h, s->block, 1, n, block.n, s->one);
 	set_u32le(s->one + BLOSC_HEAD_BYTES, ONE_BLOCK);
 	memcpy(s->one + ONE_BLOCK, block.p, block.n);
 	r = blosc_run(&s->h, s->one, out, n);
