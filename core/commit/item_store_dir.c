@@ -54,29 +54,6 @@ static struct leaf *store_dir_leaf_of(struct kv *kv)
 	return container_of(kv, struct leaf, base);
 }
 
-/* Get "TEMP/KEY", and make its directories. */
-static int file_path(struct leaf *l, struct span key, char **ret)
-{
-	auto_free char *path = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
-	bool made;
-	int r = 0;
-
-	if (!path)
-		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
-	pthread_mutex_lock(&l->lock);
-	made = l->made;
-	pthread_mutex_unlock(&l->lock);
-	if (!made || memchr(key.p, '/', key.n))
-		r = io_make_parents(l->store->dir, path, l->store->opts.dir_mode);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&l->lock);
-	l->made = true;
-	pthread_mutex_unlock(&l->lock);
-	*ret = take(path);
-	return 0;
-}
-
 /* ---- values in pieces ---- */
 
 struct piecewise {
@@ -157,16 +134,23 @@ static int store_dir_leaf_put_open(struct kv *kv, struct span key, struct kv_str
 {
 	struct leaf *l = store_dir_leaf_of(kv);
 	auto_free struct piecewise *p = calloc(1, sizeof(*p));
-	auto_free char *path = NULL;
-	int r = p ? file_path(l, key, &path) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	auto_free char *path = str_fmt("%s/%.*s", l->path, SPAN_ARG(key));
+	bool made;
+	int r;
 
+	if (!p || !path)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
+	pthread_mutex_lock(&l->lock);
+	made = l->made;
+	r = arena_keep(&l->keys, key, &p->key);
+	pthread_mutex_unlock(&l->lock);
+	if (r >= 0 && (!made || memchr(key.p, '/', key.n)))
+		r = io_make_parents(l->store->dir, path, l->store->opts.dir_mode);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&l->lock);
-	r = arena_keep(&l->keys, key, &p->key);
+	l->made = true;
 	pthread_mutex_unlock(&l->lock);
-	if (r < 0)
-		return r;
 	r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
 	if (r < 0)
 		return r;

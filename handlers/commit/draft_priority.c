@@ -6,7 +6,6 @@
  * rest: leaves whose options have changed since, and leaves that could not be encoded.
  */
 #include "core/base/err.h"
-#include "core/base/glob.h"
 #include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_file.h"
 
@@ -15,15 +14,10 @@ int draft_is_priority(struct draft_node *n)
 	const char *glob = n->draft->env->options->priority;
 	enum name_ext ext = name_ext_of(span_str(n->name));
 	auto_buf path = { 0 };
-	unsigned skip;
-	int r;
 
 	if (!glob || (ext != NAME_EXT_NPY && ext != NAME_EXT_SAFETENSORS))
 		return 0;
-	pthread_mutex_lock(&n->draft->lock);
-	r = draft_rule_path(n, span_of(NULL, 0), &path, &skip);
-	pthread_mutex_unlock(&n->draft->lock);
-	return r < 0 ? r : glob_selects(glob, buf_span(&path), skip, 0);
+	return draft_selects(glob, n, span_of(NULL, 0), &path);
 }
 
 int draft_seal_priority(struct draft_node *dir, const char *glob)

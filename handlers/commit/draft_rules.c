@@ -6,23 +6,8 @@
  * Such a pattern has no effect, which its author hardly intended.
  */
 #include "core/base/err.h"
-#include "core/base/glob.h"
 #include "core/base/log.h"
 #include "handlers/commit/draft_items.h"
-
-/* Whether a pattern selects a node, or a tensor in it. The path is returned for messages. */
-static bool chooses(const char *glob, const struct draft_node *n, struct span tensor,
-		    struct buf *path)
-{
-	unsigned skip = 0;
-	int r;
-
-	buf_clear(path);
-	pthread_mutex_lock(&n->draft->lock);
-	r = draft_rule_path(n, tensor, path, &skip);
-	pthread_mutex_unlock(&n->draft->lock);
-	return r >= 0 && glob_selects(glob, buf_span(path), skip, 0);
-}
 
 /* Whether a pattern selects a leaf of an item. *ret is the path of the first one. */
 static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret)
@@ -32,9 +17,10 @@ static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret
 		bool is_tensor = l->desc.type->in_boxes && !l->n_parts && l->source->file &&
 				 l->source->file->st.n;
 
-		if (chooses(glob, l->source,
-			    is_tensor ? l->source->file->array[l->index].name : span_of(NULL, 0),
-			    ret))
+		if (draft_selects(glob, l->source,
+				  is_tensor ? l->source->file->array[l->index].name :
+					      span_of(NULL, 0),
+				  ret) > 0)
 			return true;
 	}
 	return false;
@@ -46,7 +32,8 @@ static bool chooses_any(const char *glob, bool of_item, const struct sealing_ite
 	auto_buf path = { 0 };
 
 	for (size_t i = 0; i < n; i++)
-		if ((of_item && chooses(glob, item[i].plan->item, span_of(NULL, 0), &path)) ||
+		if ((of_item &&
+		     draft_selects(glob, item[i].plan->item, span_of(NULL, 0), &path) > 0) ||
 		    chooses_leaf(glob, item[i].plan, &path))
 			return true;
 	return false;
@@ -62,7 +49,7 @@ void draft_report_misplaced(const struct draft *d, const struct sealing_item *it
 			const struct plan *p = item[k].plan;
 			auto_buf path = { 0 };
 
-			if (chooses(rule->glob, p->item, span_of(NULL, 0), &path) ||
+			if (draft_selects(rule->glob, p->item, span_of(NULL, 0), &path) > 0 ||
 			    !chooses_leaf(rule->glob, p, &path))
 				continue;
 			log_warn("rule '%s' has no effect: it matches '%.*s', and %s is the same "

@@ -291,11 +291,11 @@ enum draft_kind draft_kind_locked(const struct draft_node *n);
 /* Whether the node is in a directory that is stored byte for byte. The caller holds the lock. */
 bool draft_is_opaque(const struct draft_node *n);
 /*
- * Append the path that rules are matched against: without extensions and views. *ret_skip is the
- * number of leading names that a pattern may leave out. The caller holds the lock.
+ * Whether a pattern of an option selects a node, or a tensor in it: 1 or 0. *path, for messages, is
+ * what it is matched against: the path without extensions and views. Locks the draft.
  */
-int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret,
-		    unsigned *ret_skip);
+int draft_selects(const char *glob, const struct draft_node *n, struct span tensor,
+		  struct buf *path);
 /*
  * Let rules for a tree that is a checkpoint select the same leaves as in a mount, where the tree is
  * the item `item`: "state", "state/params".

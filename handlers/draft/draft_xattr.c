@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 
 #include "core/base/err.h"
+#include "core/base/glob.h"
 #include "core/base/json.h"
 #include "core/base/lock.h"
 #include "core/base/lock.h"
@@ -455,9 +456,12 @@ int draft_rules_from(struct draft *d, struct span item)
 	return 0;
 }
 
-/* Keys in the name of a tensor are separated by slashes. */
-int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret,
-		    unsigned *ret_skip)
+/*
+ * Append the path that rules are matched against. Keys in the name of a tensor are separated by
+ * slashes. *ret_skip is the number of leading names that a pattern may leave out.
+ */
+static int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret,
+			   unsigned *ret_skip)
 {
 	struct draft_part part;
 	enum name_ext ext = name_ext_of(span_str(n->name));
@@ -488,6 +492,18 @@ int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *
 		return r;
 	r = buf_add_span(ret, tensor);
 	return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
+}
+
+int draft_selects(const char *glob, const struct draft_node *n, struct span tensor,
+		  struct buf *path)
+{
+	auto_unlock pthread_mutex_t *held = lock_hold(&n->draft->lock);
+	unsigned skip;
+	int r;
+
+	buf_clear(path);
+	r = draft_rule_path(n, tensor, path, &skip);
+	return r < 0 ? r : glob_selects(glob, buf_span(path), skip, 0);
 }
 
 static int apply_xattrs(const struct draft_node *n, struct save_opts *o)

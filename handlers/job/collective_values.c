@@ -237,7 +237,7 @@ static int do_item(struct doing *x, struct commit *c)
 		if (wire_u8(&x->w))
 			it->file[n++] = it->file[i];
 	it->n_files = n;
-	/* One rank has everything of the item, or it is one of files, of which each may have some. */
+	/* One rank has all of the item, or it is one of files, of which each may have some. */
 	if (p->kind != PLAN_TREE) {
 		if (wanted && p->kind != PLAN_STORED && p->kind != PLAN_BESIDE)
 			r = sealing_item_fill(it);

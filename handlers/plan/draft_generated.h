@@ -36,11 +36,6 @@ void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec
 /* ---- generated files (draft_tree.c) ---- */
 
 /*
- * Whether a directory of the draft is an item that will be stored as a tree: neither byte for byte,
- * nor by a plugin.
- */
-bool draft_is_tree(const struct draft_node *item);
-/*
  * Returns the name of the generated file of a directory, or NULL. if_hidden: even if it is hidden.
  * The caller holds the lock.
  */

@@ -503,7 +503,8 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 
 /* ---- generated files ---- */
 
-bool draft_is_tree(const struct draft_node *item)
+/* Whether a directory is an item that is stored as a tree: not byte for byte, or by a plugin. */
+static bool draft_is_tree(const struct draft_node *item)
 {
 	struct plugin *plugin = NULL;
 
