@@ -5,6 +5,7 @@
 #include "tools/cli/cmd.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -103,12 +104,26 @@ void print_span(FILE *out, struct span bytes)
 		fwrite(bytes.p, 1, bytes.n, out);
 }
 
+static atomic_bool lacks_text;
+
+bool output_lacks_text(void)
+{
+	return lacks_text;
+}
+
+void print_buf(FILE *out, const struct buf *text)
+{
+	if (buf_failed(text))
+		lacks_text = true;
+	print_span(out, buf_span(text));
+}
+
 void print_name(FILE *out, const char *name)
 {
 	auto_buf shown = { 0 };
 
 	buf_add_shown(&shown, span_str(name));
-	print_span(out, buf_span(&shown));
+	print_buf(out, &shown);
 }
 
 void print_failure(int r)

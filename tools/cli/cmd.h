@@ -236,6 +236,10 @@ bool source_is_unmarked_step(const struct source *s);
 void print_size(char *out, size_t n, uint64_t bytes);
 /* Write bytes as they are; there may be none. */
 void print_span(FILE *out, struct span bytes);
+/* The same for a text that was made without a check: if an add failed, the command fails at its
+ * end. */
+void print_buf(FILE *out, const struct buf *text);
+bool output_lacks_text(void);
 /*
  * Print a name or text from disk with '?' for control characters, which might control the terminal.
  */

@@ -462,7 +462,7 @@ static int dispatch(int argc, char **argv)
 /* Flush the output, which reveals a full disk or a closed pipe. Returns the exit status. */
 static int end_output(int status, int status_of_error)
 {
-	int r = fflush(stdout) ? errno : 0;
+	int r = fflush(stdout) ? errno : output_lacks_text() ? ENOMEM : 0;
 	struct pollfd p = { .fd = STDOUT_FILENO };
 
 	if (!r && !ferror(stdout))

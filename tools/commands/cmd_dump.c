@@ -157,7 +157,7 @@ static int undump(void)
 	r = ocdbt_record_undump(buf_span(&text), &bytes);
 	if (r < 0)
 		return r;
-	print_span(stdout, buf_span(&bytes));
+	print_buf(stdout, &bytes);
 	return EXIT_OK;
 }
 
@@ -175,7 +175,7 @@ static int print_record(const char *address, size_t kind)
 	r = kinds[kind].text(&out, buf_span(&bytes));
 	if (r < 0)
 		return r;
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 	return EXIT_OK;
 }
 

@@ -263,7 +263,7 @@ static int print_sharding(struct cmd_args *a, struct source *s)
 	}
 	if (json)
 		buf_add_str(&out, "]\n");
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 	return EXIT_OK;
 }
 
@@ -321,7 +321,7 @@ static int print_plan(struct node_leaf *l, uint64_t off, uint64_t n, bool json)
 	r = put_plan(&out, l, &f, off, MIN(n, f.size - off), json);
 	if (r < 0)
 		return r;
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 	if (json)
 		printf("}\n");
 	return EXIT_OK;

@@ -53,7 +53,7 @@ static void say_json(struct gc *g, const struct gc_found *f)
 		json_put_str(&out, span_str(err_text(f->failed)), JSON_PRETTY);
 	}
 	buf_add_byte(&out, '}');
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 }
 
 static void gc_say(void *arg, const struct gc_found *f)

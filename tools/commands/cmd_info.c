@@ -344,7 +344,7 @@ static int run_info(struct cmd_args *a)
 	r = info_describe(a, &s, &out, &unknown);
 	if (r < 0)
 		return r;
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 	if (json && unknown.n)
 		printf(",\n  \"unknown\": {%.*s\n  }", SPAN_ARG(buf_span(&text)));
 	if (json)

@@ -84,14 +84,16 @@ static int ls_describe(struct node *n, struct row *ret)
 	}
 	ret->stored = (uint64_t)ret->st.st_blocks * 512;
 	/* st_blocks is rounded. */
-	if (S_ISREG(ret->st.st_mode))
-		read_number(n, "stored_bytes", &ret->stored);
-	if (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
-	    node_xattr_get(n, "shape", &ret->shape) < 0) {
-		buf_clear(&ret->dtype);
-		buf_clear(&ret->shape);
-	}
-	return 0;
+	r = S_ISREG(ret->st.st_mode) ? read_number(n, "stored_bytes", &ret->stored) : 0;
+	if (r != -ENOMEM)
+		r = node_xattr_get(n, "dtype", &ret->dtype);
+	if (r >= 0)
+		r = node_xattr_get(n, "shape", &ret->shape);
+	if (r >= 0)
+		return 0;
+	buf_clear(&ret->dtype);
+	buf_clear(&ret->shape);
+	return r == -ENOMEM ? r : 0;
 }
 
 /* An entry that cannot be described is listed nevertheless. of_steps: with metrics and totals. */
@@ -145,7 +147,7 @@ static void print_json_row(FILE *to, const struct row *row)
 		buf_add_str(&out, ", \"error\": ");
 		json_put_str(&out, span_str(row->why.text), JSON_PRETTY);
 	}
-	print_span(to, buf_span(&out));
+	print_buf(to, &out);
 }
 
 /* Print "bfloat16[128,64]", without the quotes of JSON. */
@@ -348,7 +350,7 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	auto_node *n = NULL;
 	auto_free char *text = NULL;
 	struct totals before = w->sum, own;
-	bool cut = depth + 1 >= w->depth_limit;
+	bool cut = depth + 1 >= w->depth_limit, bad;
 	FILE *out = w->out;
 	size_t bytes = 0;
 	int r = node_lookup(dir, span_str(name), &n);
@@ -362,7 +364,9 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 		w->out = open_memstream(&text, &bytes);
 		r = w->out ? ls_walk_dir(w, n, depth + 1, prefix + 4) :
 			     fail(-ENOMEM, "cannot list '%s'", name);
-		if (w->out && fclose(w->out) != 0 && r >= 0)
+		/* Without memory, the stream loses what was to be written. */
+		bad = w->out && ferror(w->out);
+		if (w->out && (fclose(w->out) != 0 || bad) && r >= 0)
 			r = fail(-ENOMEM, "cannot list '%s'", name);
 		w->out = out;
 	}
@@ -443,7 +447,7 @@ static int ls_walk_entry(struct listing_walk *w, struct node *dir, const char *n
 }
 
 /* Remove entries that --only does not select. */
-static void narrow(const struct listing_walk *w, struct listing *l)
+static int narrow(const struct listing_walk *w, struct listing *l)
 {
 	size_t n = MIN(l->n, (size_t)2);
 
@@ -451,10 +455,13 @@ static void narrow(const struct listing_walk *w, struct listing *l)
 		auto_free char *path =
 			str_fmt("%s%s%s", w->path, *w->path ? "/" : "", listing_name(l, i));
 
-		if (path && selected_has(w->only, path))
+		if (!path)
+			return fail(-ENOMEM, "cannot list '%s'", w->path);
+		if (selected_has(w->only, path))
 			l->entry[n++] = l->entry[i];
 	}
 	l->n = n;
+	return 0;
 }
 
 static int ls_walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix)
@@ -478,7 +485,9 @@ static int ls_walk_dir(struct listing_walk *w, struct node *dir, long depth, siz
 	}
 	if (prefix + 5 > sizeof(w->prefix))
 		return fail(-EFBIG, "tree is deeper than %d directories", LIMIT_TREE_DEPTH);
-	narrow(w, &l);
+	r = narrow(w, &l);
+	if (r < 0)
+		return r;
 	if (w->json)
 		fputs(depth ? ", \"entries\": [" : "[", w->out);
 	for (size_t i = 2; i < l.n && r >= 0; i++) {

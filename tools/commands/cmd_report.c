@@ -24,6 +24,7 @@ struct found {
 	enum dtype dtype;
 	struct numbers sum;
 	uint64_t *bins; /* NUMBERS_BINS counts; NULL: not an array, or without finite numbers */
+	bool is_lost;   /* could not be read, which was said */
 };
 
 struct report {
@@ -68,6 +69,7 @@ static int sums_end(void *arg, struct walk_leaf *leaf)
 	struct found *f = &p->found[leaf->number];
 
 	f->node = leaf->node;
+	f->is_lost = leaf->failed.code != 0;
 	if (leaf->failed.code)
 		selection_failed(&p->t, leaf->path, &leaf->failed);
 	if (leaf->failed.code || leaf->value.kind != VALUE_ARRAY)
@@ -150,6 +152,27 @@ static const struct found *found_of(struct report *p, const struct tree_node *no
 		}
 	}
 	return NULL;
+}
+
+/* Say which leaves were read and cannot be described: their sizes are left out. */
+static int say_undescribed(struct report *p, const char *prefix, const struct leaf_table *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		const struct leaf_info *leaf = &t->leaf[i];
+		const struct found *f = leaf->error ? found_of(p, leaf->leaf) : NULL;
+		auto_buf path = { 0 };
+		struct err_note why;
+
+		if (!f || f->is_lost)
+			continue;
+		err_save(fail(leaf->error, "%s", leaf->why), &why);
+		if (buf_add_str(&path, prefix) < 0 ||
+		    subtree_path(leaf->part, leaf->leaf, &path) < 0 || !buf_str(&path))
+			return fail(-ENOMEM, "cannot name a leaf");
+		selection_failed(&p->t, buf_str(&path), &why);
+	}
+	p->cursor = 0;
+	return 0;
 }
 
 static int report_put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
@@ -237,7 +260,7 @@ static void add_found(const struct report *p, struct step_sums *s)
 	}
 }
 
-static int add_leaf_table(const struct walk *w, struct step_sums *s)
+static int add_leaf_table(struct report *p, const struct walk *w, struct step_sums *s)
 {
 	auto_leaf_table leaf_table = { 0 };
 	int r = leaf_table_make(w->st, LEAF_TABLE_STORED, w->place, w->n, &leaf_table);
@@ -253,7 +276,7 @@ static int add_leaf_table(const struct walk *w, struct step_sums *s)
 			n *= f->array.shape[k];
 		s->elements += f->kind == VALUE_ARRAY ? n : 0;
 	}
-	return r;
+	return r < 0 ? r : say_undescribed(p, w->prefix, &leaf_table);
 }
 
 static int report_put_step(struct steps *all, const char *prefix, const struct subtree *st,
@@ -300,7 +323,7 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 	r = walk_run(&w, &sums_ops, p, &p->t.progress);
 	if (r < 0)
 		return r;
-	r = add_leaf_table(&w, &s);
+	r = add_leaf_table(p, &w, &s);
 	if (r < 0)
 		return r;
 	add_found(p, &s);
@@ -386,6 +409,9 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 		return r;
 	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, LEAF_TABLE_ALL,
 			    &leaf_table);
+	if (r < 0)
+		return r;
+	r = say_undescribed(p, "", &leaf_table);
 	if (r < 0)
 		return r;
 	leaf_table_sums(&leaf_table, &p->sums);

@@ -195,7 +195,7 @@ static void sum_up_json(const struct verify *v, const char *error)
 		 (unsigned long long)v->unopened_leaves, (unsigned long long)v->unsummed_leaves,
 		 (unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes,
 		 (unsigned long long)v->digest_leaves, (unsigned long long)v->digest_bytes);
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 }
 
 /*

@@ -58,7 +58,7 @@ static void verify_say_json(const struct verify *v, const struct finding *f)
 			 (unsigned long long)f->len);
 	put_member(&out, "text", f->text);
 	buf_add_byte(&out, '}');
-	print_span(stdout, buf_span(&out));
+	print_buf(stdout, &out);
 }
 
 static void say_text(const struct finding *f)
