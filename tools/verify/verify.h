@@ -100,10 +100,10 @@ int verify_draft(struct verify *v, const char *path, const char *name);
 void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /*
- * Report the failure r, whose note has the text, about a file (and leaf, or NULL), as damage or as
- * something not checked: 0. Returns r (-ENOMEM, -EINTR) if it says nothing of the file.
+ * Report the failure r, whose note has the text, about a file, as damage of level 1 or as something
+ * not checked: 0. Returns r (-ENOMEM, -EINTR) if it says nothing of the file.
  */
-int verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r);
+int verify_failed(struct verify *v, const char *file, int r);
 /*
  * Parse the place that a text names: "btreenode:d/1f..:4096:812", "value:...", "file:PATH". dir
  * becomes the prefix of the path. false: none. The caller owns *ret_file.

@@ -62,10 +62,10 @@ static int check_database(struct databases *d, const char *rel)
 	if (r >= 0)
 		r = ocdbt_db_open(dir, d->v->ckpt->cache, &db);
 	if (r < 0)
-		return verify_failed(d->v, 1, NULL, manifest, r);
+		return verify_failed(d->v, manifest, r);
 	dir = NULL;
 	r = ocdbt_check(db, &opts, &stats);
-	return r < 0 ? verify_failed(d->v, 1, NULL, manifest, r) : 0;
+	return r < 0 ? verify_failed(d->v, manifest, r) : 0;
 }
 
 /* Check the database in a directory, or the parts of one that was never merged. */

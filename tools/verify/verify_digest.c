@@ -171,7 +171,7 @@ int verify_digests(struct verify *v, const struct verify_tree *t)
 	if (r == 0)
 		r = digests_parse(buf_span(&text), "'" DIGESTS_FILE "'", &d);
 	if (r < 0 && r != -ENOENT)
-		return verify_failed(v, 1, NULL, file, r);
+		return verify_failed(v, file, r);
 	err_clear();
 	if (!d)
 		return 0;

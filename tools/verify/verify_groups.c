@@ -58,11 +58,11 @@ static struct span groups_file_of(struct span key)
 	return span_from(key, dir.n + (dir.n < key.n && key.p[dir.n] == '/'));
 }
 
-static void groups_say(struct groups *g, enum severity severity, const char *key, const char *text)
+static void groups_say(struct groups *g, const char *key, const char *text)
 {
 	auto_free char *file = verify_join(g->path, key);
 
-	verify_say(g->v, &(struct finding){ severity, 2, NULL, file, false, 0, 0, text });
+	verify_file(g->v, 2, file, "%s", text);
 }
 
 /* ---- keys ---- */
@@ -151,7 +151,7 @@ static int compare_copy(const struct copy_check *c, const char *name, const stru
 			     SPAN_ARG(buf_span(&mine)));
 		if (r < 0 || !buf_str(&text))
 			return -ENOMEM;
-		groups_say(c->g, SEVERITY_ERROR, c->key, buf_str(&text));
+		groups_say(c->g, c->key, buf_str(&text));
 	}
 	return 0;
 }
@@ -185,7 +185,7 @@ static int check_copy(void *arg, struct span name, bool is_array, const struct j
 	r = buf_addf(&text, "group '%s' is named, and is not there", buf_str(&path));
 	if (r < 0 || !buf_str(&text))
 		return -ENOMEM;
-	groups_say(c->g, SEVERITY_ERROR, c->key, buf_str(&text));
+	groups_say(c->g, c->key, buf_str(&text));
 	return 0;
 }
 
@@ -225,7 +225,7 @@ static int check_document(struct groups *g, const char *key)
 	if (r < 0) {
 		auto_free char *file = verify_join(g->path, key);
 
-		return verify_failed(g->v, 1, NULL, file, r);
+		return verify_failed(g->v, file, r);
 	}
 	return 0;
 }
@@ -283,13 +283,12 @@ int verify_groups(struct verify *v, const char *path, const struct verify_tree *
 
 		if (span_eq(groups_file_of(span_str(at)), span_str(".zattrs")) &&
 		    !verify_is_param(t, dir) && !groups_is_group(&g, dir))
-			groups_say(&g, SEVERITY_ERROR, at, "attributes of no array and no group");
+			groups_say(&g, at, "attributes of no array and no group");
 	}
 	for (const char *at = NULL; (at = buf_next_text(&g.others, at));) {
 		/* A file of another program in a group is not part of the hierarchy. */
 		if (!groups_is_group(&g, span_str(at)))
-			groups_say(&g, SEVERITY_ERROR, at,
-				   "files of no array: the metadata of one is not there");
+			groups_say(&g, at, "files of no array: the metadata of one is not there");
 	}
 	return 0;
 }

@@ -41,7 +41,7 @@ static int failed_file(struct checking *c, const char *name, int r)
 {
 	auto_free char *file = verify_join(c->path, name);
 
-	return verify_failed(c->v, 1, NULL, file, r);
+	return verify_failed(c->v, file, r);
 }
 
 #define say_file(c, level, name, ...)                                   \
@@ -326,7 +326,7 @@ static int blame(struct checking *c, int r)
 			return failed_file(c, "_METADATA", r);
 	}
 	err_clear();
-	return verify_failed(c->v, 1, NULL, c->path, err_restore(&note));
+	return verify_failed(c->v, c->path, err_restore(&note));
 }
 
 static int note_tmp(void *arg, const char *name, unsigned char type)
@@ -433,7 +433,7 @@ int verify_item(struct verify *v, const char *path, bool named)
 	int r = item_check(v, path, named);
 
 	/* Report any other failure as damage, and continue with the next item. */
-	return r < 0 ? verify_failed(v, 1, NULL, path, r) : r;
+	return r < 0 ? verify_failed(v, path, r) : r;
 }
 
 char *verify_array_file(const struct item *item, const char *name)

@@ -187,10 +187,10 @@ void verify_file(struct verify *v, int level, const char *file, const char *fmt,
 					 buf_str(&text) });
 }
 
-int verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r)
+int verify_failed(struct verify *v, const char *file, int r)
 {
 	/* Names that the server cannot list are not known, and what they have may be sound. */
-	bool is_unlisted = r == -EOPNOTSUPP && !leaf && !io_dir_can_list(v->ckpt->source);
+	bool is_unlisted = r == -EOPNOTSUPP && !io_dir_can_list(v->ckpt->source);
 	enum severity severity = is_unlisted ? SEVERITY_UNCHECKED : verify_severity(v, r);
 	struct err_note note;
 
@@ -198,7 +198,7 @@ int verify_failed(struct verify *v, int level, const char *leaf, const char *fil
 		return r;
 	err_save(r, &note);
 	err_clear();
-	verify_say(v, &(struct finding){ severity, level, leaf, file, false, 0, 0, note.text });
+	verify_say(v, &(struct finding){ severity, 1, NULL, file, false, 0, 0, note.text });
 	return 0;
 }
 

@@ -67,7 +67,7 @@ static int step_check_files(struct verify *v, const char *path, bool json)
 		if (r >= 0)
 			r = json_parse(buf_span(&text), "JSON item", &doc);
 		if (r < 0)
-			r = verify_failed(v, 1, NULL, file, r);
+			r = verify_failed(v, file, r);
 	}
 	if (r >= 0 && json && !n_files)
 		verify_file(v, 2, path, "its handler is of JSON, and it has no file");
@@ -99,7 +99,7 @@ static int step_read_meta(struct verify *v, const char *path, struct step_meta *
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r == 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", ret);
-	return r < 0 ? verify_failed(v, 1, NULL, file, r) : 1;
+	return r < 0 ? verify_failed(v, file, r) : 1;
 }
 
 static int check_deletion(struct verify *v, const char *path)
@@ -112,7 +112,7 @@ static int check_deletion(struct verify *v, const char *path)
 	if (r >= 0)
 		r = step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d);
 	if (r < 0 && r != -ENOENT)
-		return verify_failed(v, 1, NULL, file, r);
+		return verify_failed(v, file, r);
 	err_clear();
 	return 0;
 }
@@ -125,24 +125,6 @@ static void check_times(struct verify *v, const char *path, const struct step_me
 	    m->commit_ns < m->init_ns)
 		verify_file(v, 2, file, "committed at %lld, before it was begun at %lld",
 			    (long long)m->commit_ns, (long long)m->init_ns);
-}
-
-/* Check that the items in the metadata exist. */
-static void check_named(struct verify *v, const char *path, const struct step_meta *m,
-			const struct children *c)
-{
-	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
-
-	for (size_t i = 0; m->kind == STEP_ITEMS_MAP && i < m->n_items; i++) {
-		bool found = false;
-
-		for (size_t k = 0; k < c->n; k++)
-			found |= c->child[k].may_be_dir &&
-				 span_eq(m->items[i].name, span_str(c->child[k].name));
-		if (!found)
-			verify_file(v, 2, file, "item '%.*s' is named, and is not there",
-				    SPAN_ARG(m->items[i].name));
-	}
 }
 
 int verify_own_metadata(struct verify *v, const char *path)
@@ -178,9 +160,9 @@ static int check_child(struct verify *v, const char *path, const char *name,
 		is_known = r != 0;
 	}
 	if (!is_known)
-		verify_failed(v, 1, NULL, below, -EOPNOTSUPP);
+		verify_failed(v, below, -EOPNOTSUPP);
 	if (r < 0)
-		return verify_failed(v, 1, NULL, below, r);
+		return verify_failed(v, below, r);
 	is_tree = m && step_meta_is_tree(m, span_str(name));
 	if (kind == ITEM_PYTREE)
 		return verify_item(v, below, is_tree);
@@ -200,6 +182,7 @@ static int check_child(struct verify *v, const char *path, const char *name,
 
 static int check_step(struct verify *v, const char *path, unsigned depth)
 {
+	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
 	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_children c = { 0 };
 	int r = step_read_meta(v, path, &m);
@@ -209,9 +192,18 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 	r = list_children(v, path, &c);
 	if (r < 0)
 		return r;
-	if (m && v->level >= 2) {
+	if (m && v->level >= 2)
 		check_times(v, path, m);
-		check_named(v, path, m, &c);
+	/* The items in the metadata must exist. */
+	for (size_t i = 0; m && v->level >= 2 && m->kind == STEP_ITEMS_MAP && i < m->n_items; i++) {
+		bool found = false;
+
+		for (size_t k = 0; k < c.n; k++)
+			found |= c.child[k].may_be_dir &&
+				 span_eq(m->items[i].name, span_str(c.child[k].name));
+		if (!found)
+			verify_file(v, 2, file, "item '%.*s' is named, and is not there",
+				    SPAN_ARG(m->items[i].name));
 	}
 	r = check_deletion(v, path);
 	for (size_t i = 0; i < c.n && r >= 0; i++) {
@@ -235,7 +227,7 @@ int verify_step(struct verify *v, const char *path)
 	v->steps++;
 	r = check_step(v, path, 0);
 	/* As with items: continue with the next step. */
-	return r < 0 ? verify_failed(v, 1, NULL, path, r) : r;
+	return r < 0 ? verify_failed(v, path, r) : r;
 }
 
 /* ---- roots ---- */
@@ -254,7 +246,7 @@ static int check_root_metadata(struct verify *v)
 		if (r == -ENOENT || r == -ENOTDIR)
 			err_clear();
 		else if (r < 0)
-			r = verify_failed(v, 1, NULL, files[i], r);
+			r = verify_failed(v, files[i], r);
 		if (r == -ENOMEM || r == -EINTR)
 			return r;
 	}
@@ -267,7 +259,7 @@ static int verify_one(struct verify *v, const struct step_entry *e)
 	int r = e->is_file ? 0 : detect_step(v->ckpt->source, e->name, &shape);
 
 	if (r < 0)
-		return verify_failed(v, 1, NULL, e->name, r);
+		return verify_failed(v, e->name, r);
 	if (shape == SHAPE_ITEM) {
 		v->steps++;
 		return verify_item(v, e->name, false);
