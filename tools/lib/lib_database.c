@@ -27,21 +27,6 @@ struct database {
 	struct lib_work work;
 };
 
-static void database_release(struct database *b)
-{
-	for (size_t i = 0; b->leaf && i < b->n; i++) {
-		zarr_unref((struct zarr *)b->boxes[i].z);
-		kv_free(b->leaf[i].kv);
-	}
-	item_store_free(b->store);
-	ckpt_close(b->ckpt);
-	options_release(&b->args.options);
-	free(b->leaf);
-	free(b->boxes);
-	free(b->box);
-	free(b->stride);
-}
-
 static int database_alloc(struct database *b)
 {
 	size_t n_boxes = 0;
@@ -334,6 +319,16 @@ int pytreefs_database_write(const char *path, const char *options,
 	lib_begin_pid(getpid(), "database", path);
 	r = write_database(&b, path, options, progress);
 	lib_end(r);
-	database_release(&b);
+	for (size_t i = 0; b.leaf && i < n; i++) {
+		zarr_unref((struct zarr *)b.boxes[i].z);
+		kv_free(b.leaf[i].kv);
+	}
+	item_store_free(b.store);
+	ckpt_close(b.ckpt);
+	options_release(&b.args.options);
+	free(b.leaf);
+	free(b.boxes);
+	free(b.box);
+	free(b.stride);
 	return r;
 }

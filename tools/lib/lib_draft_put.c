@@ -192,32 +192,6 @@ static int end_file(struct draft_file *f, int r)
 	return r < 0 ? err_restore(&why) : draft_file_take_error(f);
 }
 
-static void lib_draft_put_one(struct put *p, size_t i)
-{
-	const struct pytreefs_value *v = &p->value[i];
-	struct draft_node *node = p->node[i];
-	struct sink s = { .p = p, .file = node->file };
-	auto_buf name = { 0 };
-	int r;
-
-	if (node->is_dir)
-		return;
-	r = draft_file_opened(node->file);
-	if (r >= 0)
-		r = end_file(node->file, add_value(&s, v));
-	if (r >= 0)
-		return;
-	if (r != -ECANCELED)
-		lib_key_text(v->key, v->n_keys, &name);
-	if (name.n)
-		err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
-	pthread_mutex_lock(&p->lock);
-	if (!p->failed.code)
-		err_save(r, &p->failed);
-	pthread_mutex_unlock(&p->lock);
-	atomic_store(&p->stop, true);
-}
-
 /* ---- threads ---- */
 
 static void *put_some(void *arg)
@@ -225,8 +199,30 @@ static void *put_some(void *arg)
 	struct put *p = arg;
 	size_t i;
 
-	while (!put_is_stopped(p) && (i = atomic_fetch_add(&p->next, 1)) < p->n)
-		lib_draft_put_one(p, i);
+	while (!put_is_stopped(p) && (i = atomic_fetch_add(&p->next, 1)) < p->n) {
+		const struct pytreefs_value *v = &p->value[i];
+		struct draft_node *node = p->node[i];
+		struct sink s = { .p = p, .file = node->file };
+		auto_buf name = { 0 };
+		int r;
+
+		if (node->is_dir)
+			continue;
+		r = draft_file_opened(node->file);
+		if (r >= 0)
+			r = end_file(node->file, add_value(&s, v));
+		if (r >= 0)
+			continue;
+		if (r != -ECANCELED)
+			lib_key_text(v->key, v->n_keys, &name);
+		if (name.n)
+			err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
+		pthread_mutex_lock(&p->lock);
+		if (!p->failed.code)
+			err_save(r, &p->failed);
+		pthread_mutex_unlock(&p->lock);
+		atomic_store(&p->stop, true);
+	}
 	return NULL;
 }
 

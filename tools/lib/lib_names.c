@@ -158,17 +158,18 @@ int pytreefs_kind(struct pytreefs *ck)
 
 /* ---- attributes ---- */
 
-static int node_stat_of(struct pytreefs *ck, const char *name, struct pytreefs_stat *ret)
+int pytreefs_stat(struct pytreefs *ck, const char *name, struct pytreefs_stat *ret)
 {
 	auto_node *n = NULL;
 	struct stat st;
-	int r = lib_node(ck, name, &n);
+	int r = lib_begin(ck, name);
 
+	if (r >= 0)
+		r = lib_node(ck, name, &n);
+	if (r >= 0)
+		r = node_stat(n, &st);
 	if (r < 0)
-		return r;
-	r = node_stat(n, &st);
-	if (r < 0)
-		return r;
+		return (int)lib_end(r);
 	*ret = (struct pytreefs_stat){ .size = (uint64_t)st.st_size,
 				       .stored = (uint64_t)st.st_blocks * 512,
 				       .mtime_s = st.st_mtim.tv_sec,
@@ -177,35 +178,22 @@ static int node_stat_of(struct pytreefs *ck, const char *name, struct pytreefs_s
 	return 0;
 }
 
-int pytreefs_stat(struct pytreefs *ck, const char *name, struct pytreefs_stat *ret)
-{
-	int r = lib_begin(ck, name);
-
-	return (int)lib_end(r < 0 ? r : node_stat_of(ck, name, ret));
-}
-
-static int attribute(struct pytreefs *ck, const char *name, const char *attr, char **ret)
+int pytreefs_attribute(struct pytreefs *ck, const char *name, const char *attr, char **ret)
 {
 	auto_node *n = NULL;
 	auto_buf value = { 0 };
-	int r = lib_node(ck, name, &n);
-
-	if (r < 0)
-		return r;
-	r = node_xattr_get(n, attr, &value);
-	if (r == -ENODATA)
-		return fail(r, "'%s' has no attribute '%s'", name, attr);
-	if (r < 0)
-		return r;
-	*ret = span_dup_str(buf_span(&value));
-	return *ret ? 0 : fail(-ENOMEM, "cannot copy attribute '%s'", attr);
-}
-
-int pytreefs_attribute(struct pytreefs *ck, const char *name, const char *attr, char **ret)
-{
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : attribute(ck, name, attr, ret));
+	if (r >= 0)
+		r = lib_node(ck, name, &n);
+	if (r >= 0)
+		r = node_xattr_get(n, attr, &value);
+	if (r == -ENODATA)
+		r = fail(r, "'%s' has no attribute '%s'", name, attr);
+	if (r < 0)
+		return (int)lib_end(r);
+	*ret = span_dup_str(buf_span(&value));
+	return *ret ? 0 : (int)lib_end(fail(-ENOMEM, "cannot copy attribute '%s'", attr));
 }
 
 void pytreefs_free_text(char *text)
@@ -313,24 +301,17 @@ void pytreefs_file_close(struct pytreefs_file *f)
 	free(f);
 }
 
-static ssize_t lib_names_read_once(struct pytreefs *ck, const char *name, void *p, size_t n,
-				   uint64_t off)
-{
-	struct pytreefs_file f = { 0 };
-	struct err_note why;
-	ssize_t r = file_open_at(ck, name, &f);
-
-	if (r >= 0)
-		r = file_read_at(&f, p, n, off);
-	if (r < 0)
-		err_save((int)r, &why);
-	file_release(&f);
-	return r < 0 ? err_restore(&why) : r;
-}
-
 ssize_t pytreefs_read(struct pytreefs *ck, const char *name, void *p, size_t n, uint64_t off)
 {
-	int r = lib_begin(ck, name);
+	struct pytreefs_file f = { 0 };
+	ssize_t r = lib_begin(ck, name);
 
-	return lib_end(r < 0 ? r : lib_names_read_once(ck, name, p, n, off));
+	if (r < 0)
+		return lib_end(r);
+	r = file_open_at(ck, name, &f);
+	if (r >= 0)
+		r = file_read_at(&f, p, n, off);
+	r = lib_end(r);
+	file_release(&f);
+	return r;
 }
