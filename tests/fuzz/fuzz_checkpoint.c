@@ -500,9 +500,7 @@ static void verify(uint8_t flags)
 {
 	FILE *out = stdout;
 	char *argv[] = { "pytreefs", "verify", source, NULL };
-	struct cmd_args a = {
-		.cmd = &cmd_verify, .program = argv[0], .argv = argv, .arg = argv + 2, .n_args = 1
-	};
+	struct cmd_args a = { .cmd = &cmd_verify, .argv = argv, .arg = argv + 2, .n_args = 1 };
 	int r;
 
 	set_options(&a.options, flags, false);

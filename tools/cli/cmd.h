@@ -69,7 +69,6 @@ struct cmd {
 
 struct cmd_args {
 	const struct cmd *cmd;
-	const char *program;
 	char **argv; /* of the whole process */
 	char **arg;  /* positional arguments, n_args of them */
 	int n_args;

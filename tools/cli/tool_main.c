@@ -267,9 +267,7 @@ static int tool_main_run_args(struct cmd_args *a)
 
 static int tool_main_run(const struct cmd *c, char **all, int argc, char **argv)
 {
-	struct cmd_args a = {
-		.cmd = c, .program = "pytreefs", .argv = all, .colour = isatty(STDOUT_FILENO)
-	};
+	struct cmd_args a = { .cmd = c, .argv = all, .colour = isatty(STDOUT_FILENO) };
 	int status, r;
 
 	a.arg = calloc((size_t)argc + 1, sizeof(*a.arg));

@@ -73,37 +73,6 @@ static int parse_address(const char *text, const char *fallback, struct address 
 	return ret->dir && ret->file ? 0 : -ENOMEM;
 }
 
-/* Read a whole record, which is charged to the meter. */
-static int read_record(const struct address *at, uint64_t limit, struct buf *ret)
-{
-	auto_of(io_engine) struct io_engine *io = NULL;
-	auto_of(io_dir) struct io_dir *dir = NULL;
-	auto_of(io_file) struct io_file *f = NULL;
-	uint64_t n;
-	int r = io_engine_open("sync", &io);
-
-	if (r < 0)
-		return r;
-	r = io_dir_open(io, at->dir, &dir);
-	if (r < 0)
-		return r;
-	r = io_file_open(dir, at->file, 0, 0, &f);
-	if (r < 0)
-		return r;
-	n = at->len == UINT64_MAX ? f->size : at->len;
-	if (n > limit)
-		return fail(-EFBIG, "a record of %llu bytes, the limit is %llu",
-			    (unsigned long long)n, (unsigned long long)limit);
-	r = buf_reserve(ret, n);
-	if (r < 0)
-		return r;
-	r = io_read_exact(f, ret->p, n, at->off);
-	if (r < 0)
-		return r;
-	ret->n = n;
-	return 0;
-}
-
 static int text_of_zarr(struct buf *out, struct span bytes)
 {
 	auto_free struct zarr_meta *m = calloc(1, sizeof(*m));
@@ -164,14 +133,35 @@ static int undump(void)
 static int print_record(const char *address, size_t kind)
 {
 	__attribute__((cleanup(address_release))) struct address at = { 0 };
+	auto_of(io_engine) struct io_engine *io = NULL;
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_of(io_file) struct io_file *f = NULL;
 	auto_buf bytes = { .metered = true }, out = { .metered = true };
+	uint64_t n;
 	int r = parse_address(address, kinds[kind].file, &at);
 
 	if (r < 0)
 		return r;
-	r = read_record(&at, kinds[kind].limit, &bytes);
+	r = io_engine_open("sync", &io);
 	if (r < 0)
 		return r;
+	r = io_dir_open(io, at.dir, &dir);
+	if (r < 0)
+		return r;
+	r = io_file_open(dir, at.file, 0, 0, &f);
+	if (r < 0)
+		return r;
+	n = at.len == UINT64_MAX ? f->size : at.len;
+	if (n > kinds[kind].limit)
+		return fail(-EFBIG, "a record of %llu bytes, the limit is %llu",
+			    (unsigned long long)n, (unsigned long long)kinds[kind].limit);
+	r = buf_reserve(&bytes, n);
+	if (r < 0)
+		return r;
+	r = io_read_exact(f, bytes.p, n, at.off);
+	if (r < 0)
+		return r;
+	bytes.n = n;
 	r = kinds[kind].text(&out, buf_span(&bytes));
 	if (r < 0)
 		return r;

@@ -297,7 +297,6 @@ struct totals {
 };
 
 struct listing_walk {
-	struct cmd_args *a;
 	FILE *out;
 	const struct selected *only;
 	struct totals sum;               /* of all directories visited so far */
@@ -503,9 +502,9 @@ static int ls_walk_dir(struct listing_walk *w, struct node *dir, long depth, siz
 
 static int run_tree(struct cmd_args *a)
 {
-	struct listing_walk w = {
-		.a = a, .out = stdout, .json = cmd_flag(a, "json"), .depth_limit = LIMIT_TREE_DEPTH
-	};
+	struct listing_walk w = { .out = stdout,
+				  .json = cmd_flag(a, "json"),
+				  .depth_limit = LIMIT_TREE_DEPTH };
 	const char *depth = cmd_value(a, "depth");
 	auto_source s = { 0 };
 	auto_selected only = { 0 };
