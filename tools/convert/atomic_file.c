@@ -50,45 +50,40 @@ static int check_target(const struct atomic_file *n, const char *path)
 	return 0;
 }
 
-/*
- * Whether no process writes the file any more. Its process may be on another host or in another
- * container, where the number means nothing, so the lock must be free, too. On file systems without
- * locks, nothing is removed.
- */
-static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
-{
-	auto_close int fd = -1;
-	struct stat st;
-	char *end;
-	long pid;
-
-	errno = 0;
-	pid = strtol(pid_text, &end, 10);
-	if (end == pid_text || *end || errno || pid <= 0 || pid > INT32_MAX)
-		return false;
-	if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
-		return false;
-	/* Opening other kinds of files may have side effects. */
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
-		return false;
-	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	return fd >= 0 && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-	       TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) == 0;
-}
-
 struct abandoned {
 	const struct atomic_file *n;
 	size_t prefix; /* length of the temporary name before the process number */
 };
 
-/* Remove what a killed process has left for the same name. Errors are ignored. */
+/*
+ * Remove what a killed process has left for the same name, and does not write any more. Its process
+ * may be on another host or in another container, where the number means nothing, so the lock must
+ * be free, too. On file systems without locks, nothing is removed. Errors are ignored.
+ */
 static int atomic_file_remove_abandoned(void *arg, const char *name, unsigned char type)
 {
 	const struct abandoned *a = arg;
+	int dirfd = a->n->dir->fd;
+	auto_close int fd = -1;
+	struct stat st;
+	char *end;
+	long pid;
 
-	if (!strncmp(name, a->n->temp_name, a->prefix) &&
-	    is_abandoned(a->n->dir->fd, name, name + a->prefix))
+	if (strncmp(name, a->n->temp_name, a->prefix))
+		return 0;
+	errno = 0;
+	pid = strtol(name + a->prefix, &end, 10);
+	if (end == name + a->prefix || *end || errno || pid <= 0 || pid > INT32_MAX)
+		return 0;
+	if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+		return 0;
+	/* Opening other kinds of files may have side effects. */
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+		return 0;
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd >= 0 && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+	    TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) == 0)
 		io_remove_tree(a->n->dir, name);
 	return 0;
 }

@@ -356,12 +356,17 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 	return atomic_file_join(x->src.ns->ckpt->io, buf_str(&text) + 8, is_dir, &x->out);
 }
 
-static int export_open_source(struct export *x, const char *path)
+/* Open the source and list its leaves on this rank, before the ranks compare their results. */
+static int export_prepare(struct export *x, const char *path, const char *out, bool is_dir,
+			  enum export_format format)
 {
 	struct err_note note;
-	/* In a mount, open the stored checkpoint, in which arrays are not files. */
-	int r = source_open_stored(x->a, path, &x->src);
+	int r = select_make(x->a, &x->only);
 
+	if (r < 0)
+		return r;
+	/* In a mount, open the stored checkpoint, in which arrays are not files. */
+	r = source_open_stored(x->a, path, &x->src);
 	if (r == 0)
 		r = source_open(x->a, path, &x->src);
 	err_save(r, &note);
@@ -373,20 +378,6 @@ static int export_open_source(struct export *x, const char *path)
 	if (r < 0)
 		return err_restore(&note);
 	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));
-	return 0;
-}
-
-/* Open the source and list its leaves on this rank, before the ranks compare their results. */
-static int export_prepare(struct export *x, const char *path, const char *out, bool is_dir,
-			  enum export_format format)
-{
-	int r = select_make(x->a, &x->only);
-
-	if (r < 0)
-		return r;
-	r = export_open_source(x, path);
-	if (r < 0)
-		return r;
 	/* Without other ranks, report an existing name before the leaves are opened. */
 	if (!x->group)
 		r = begin_output(x, out, is_dir);

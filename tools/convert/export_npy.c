@@ -40,23 +40,6 @@ static int mark_key(const char *path, const struct tree_node *t)
 	return r;
 }
 
-static int mark_impl(const char *path, const struct export_leaf *l)
-{
-	auto_buf text = { 0 };
-	struct span impl;
-	int r = subtree_is_leaf(l->info->leaf) ?
-			item_prng_impl(l->info->part->item, l->info->leaf, &impl) :
-			0;
-
-	if (r == 1)
-		r = json_put_str(&text, impl, JSON_COMPACT);
-	if (r < 0)
-		return r;
-	if (text.n)
-		mark_json(path, "prng_impl", buf_span(&text));
-	return r;
-}
-
 /* The path of a container in the output; full is its path on the disk. */
 static int export_npy_place_of(struct export *x, const struct subtree_part *part,
 			       const struct tree_node *t, struct buf *path, char **full)
@@ -139,6 +122,8 @@ static int make_containers(struct export *x)
 static int write_leaf(struct export *x, const struct export_leaf *l, enum name_ext ext,
 		      struct io_file *file, const char *path, struct worker *worker)
 {
+	auto_buf text = { 0 };
+	struct span impl;
 	bool big;
 	int r = export_leaf_write(x, l, ext, file, 0, worker, NULL);
 
@@ -150,9 +135,17 @@ static int write_leaf(struct export *x, const struct export_leaf *l, enum name_e
 		mark(path, "dtype", dtype_info(l->array.dtype)->name);
 	if (span_eq(l->info->leaf->value_type, span_str("jax.Array")))
 		mark(path, "typestr", "jax.Array");
-	r = mark_impl(path, l);
+	r = subtree_is_leaf(l->info->leaf) ?
+		    item_prng_impl(l->info->part->item, l->info->leaf, &impl) :
+		    0;
+	if (r == 1)
+		r = json_put_str(&text, impl, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	if (text.n)
+		mark_json(path, "prng_impl", buf_span(&text));
 	/* A single file has the name that the user gave it. */
-	return r < 0 || !x->out.is_dir ? r : mark_key(path, l->info->leaf);
+	return x->out.is_dir ? mark_key(path, l->info->leaf) : 0;
 }
 
 static int export_one(void *arg, size_t i, struct worker *worker)

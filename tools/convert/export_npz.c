@@ -133,33 +133,28 @@ static int write_chars(struct npz *z, struct zip_member *m, struct span text, ui
 	return 0;
 }
 
-/* Strings are written one at a time, since each is in memory as a whole. */
-static int write_text(struct npz *z, const struct export_leaf *l, struct zip_member *m, uint64_t at,
-		      struct worker *worker)
-{
-	auto_value v = { 0 };
-	int r;
-
-	pthread_mutex_lock(&z->text_lock);
-	r = leaf_open(l->info->part->item, l->info->leaf, &v);
-	if (r >= 0)
-		r = write_chars(z, m, buf_span(&v.text), at, worker);
-	value_release(&v);
-	pthread_mutex_unlock(&z->text_lock);
-	progress_add(&z->x->progress, l->bytes);
-	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
-}
-
 static int write_member(void *arg, size_t i, struct worker *worker)
 {
 	struct npz *z = arg;
 	struct zip_member *m = &z->member[i];
 	const struct export_leaf *l = z->leaf[i];
 	uint64_t at = m->header + zip_local_size(m->name);
+	auto_value v = { 0 };
+	int r;
 
-	return l->info->kind == VALUE_TEXT ? write_text(z, l, m, at, worker) :
-					     export_leaf_write(z->x, l, NAME_EXT_NPY,
-							       z->x->out.file, at, worker, &m->crc);
+	if (l->info->kind != VALUE_TEXT)
+		return export_leaf_write(z->x, l, NAME_EXT_NPY, z->x->out.file, at, worker,
+					 &m->crc);
+	/* Strings are written one at a time, since each is in memory as a whole. */
+	pthread_mutex_lock(&z->text_lock);
+	r = leaf_open(l->info->part->item, l->info->leaf, &v);
+	if (r >= 0)
+		r = write_chars(z, m, buf_span(&v.text), at, worker);
+	value_release(&v);
+	v = (struct value){ 0 };
+	pthread_mutex_unlock(&z->text_lock);
+	progress_add(&z->x->progress, l->bytes);
+	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }
 
 /*

@@ -375,42 +375,30 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;
 }
 
-/* This rank's leaves that priority= selects, then all others, in their original order. */
-static int order_entries(const struct import_list *f, size_t *order)
-{
-	auto_free bool *first = calloc(f->n + 1, sizeof(*first));
-	size_t n = 0;
-
-	if (!first)
-		return fail(-ENOMEM, "cannot write %zu leaves", f->n);
-	for (size_t i = 0; i < f->n; i++) {
-		int r = f->import_entry[i].node ? draft_is_priority(f->import_entry[i].node) : 0;
-
-		if (r < 0)
-			return r;
-		first[i] = r > 0;
-	}
-	for (int pass = 1; pass >= 0; pass--)
-		for (size_t i = 0; i < f->n; i++)
-			if (first[i] == pass)
-				order[n++] = i;
-	return 0;
-}
-
 static int write_own(struct import_list *f, struct draft *d, unsigned threads,
 		     struct progress *progress, const struct rank_group *group)
 {
 	auto_free int *owner = malloc((f->n + 1) * sizeof(*owner));
 	auto_free size_t *order = malloc((f->n + 1) * sizeof(*order));
+	auto_free bool *first = calloc(f->n + 1, sizeof(*first));
 	struct writing w = { f, progress, order };
-	int r = owner && order ? import_list_make_names(f, d, group) :
-				 fail(-ENOMEM, "cannot write %zu leaves", f->n);
+	size_t n = 0;
+	int r = owner && order && first ? import_list_make_names(f, d, group) :
+					  fail(-ENOMEM, "cannot write %zu leaves", f->n);
 
 	if (r < 0)
 		return r;
-	r = order_entries(f, order);
-	if (r < 0)
-		return r;
+	for (size_t i = 0; i < f->n; i++) {
+		r = f->import_entry[i].node ? draft_is_priority(f->import_entry[i].node) : 0;
+		if (r < 0)
+			return r;
+		first[i] = r > 0;
+	}
+	/* This rank's leaves that priority= selects, then all others, in their original order. */
+	for (int pass = 1; pass >= 0; pass--)
+		for (size_t i = 0; i < f->n; i++)
+			if (first[i] == pass)
+				order[n++] = i;
 	for (size_t i = 0; i < f->n; i++)
 		owner[i] = f->import_entry[order[i]].owner;
 	return group_parallel_for(group, threads, f->n, owner, write_one, &w);

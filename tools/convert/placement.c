@@ -179,23 +179,6 @@ static int placement_by_path(const void *a, const void *b)
 	return strcmp(((const struct like_leaf *)a)->path, ((const struct like_leaf *)b)->path);
 }
 
-/* By its path in the step, or in the only item. */
-static int placement_add_leaf(struct placement *p, const struct subtree_place *at)
-{
-	auto_buf path = { 0 };
-	struct like_leaf *l = &p->leaf[p->n_leaves];
-	size_t item = p->like.st.n == 1 && *at->part->path ? strlen(at->part->path) + 1 : 0;
-	int r = subtree_path(at->part, at->node, &path);
-
-	if (r < 0 || !buf_str(&path))
-		return fail(-ENOMEM, "cannot list the leaves");
-	*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&path) + item), *at };
-	if (!l->path)
-		return fail(-ENOMEM, "cannot list the leaves");
-	p->n_leaves++;
-	return 0;
-}
-
 static int read_like(struct placement *p, struct cmd_args *a, const char *path)
 {
 	const struct subtree *st = &p->like.st;
@@ -215,9 +198,22 @@ static int read_like(struct placement *p, struct cmd_args *a, const char *path)
 	p->leaf = calloc(n + 1, sizeof(*p->leaf));
 	if (!p->leaf)
 		return fail(-ENOMEM, "cannot list the leaves");
-	while (r >= 0 && subtree_next(st, &at))
-		if (at.node->kind == TREE_LEAF)
-			r = placement_add_leaf(p, &at);
+	while (subtree_next(st, &at)) {
+		/* By its path in the step, or in the only item. */
+		size_t item = st->n == 1 && *at.part->path ? strlen(at.part->path) + 1 : 0;
+		struct like_leaf *l = &p->leaf[p->n_leaves];
+		auto_buf text = { 0 };
+
+		if (at.node->kind != TREE_LEAF)
+			continue;
+		r = subtree_path(at.part, at.node, &text);
+		if (r < 0 || !buf_str(&text))
+			return fail(-ENOMEM, "cannot list the leaves");
+		*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&text) + item), at };
+		if (!l->path)
+			return fail(-ENOMEM, "cannot list the leaves");
+		p->n_leaves++;
+	}
 	qsort(p->leaf, p->n_leaves, sizeof(*p->leaf), placement_by_path);
 	return r;
 }
