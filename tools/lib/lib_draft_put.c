@@ -149,7 +149,7 @@ static int add_strided(struct sink *s, const struct pytreefs_value *v, size_t it
 	return r;
 }
 
-static int add_value(struct sink *s, const struct pytreefs_value *v)
+static int sink_add_value(struct sink *s, const struct pytreefs_value *v)
 {
 	auto_buf text = { 0 };
 	enum dtype t;
@@ -210,7 +210,7 @@ static void *put_some(void *arg)
 			continue;
 		r = draft_file_opened(node->file);
 		if (r >= 0)
-			r = end_file(node->file, add_value(&s, v));
+			r = end_file(node->file, sink_add_value(&s, v));
 		if (r >= 0)
 			continue;
 		if (r != -ECANCELED)
