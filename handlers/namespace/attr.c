@@ -22,10 +22,11 @@
 /* The source of an attribute; fields that do not apply are NULL. */
 struct subject {
 	struct node *node;
+	const struct attr *attrs; /* of its kind; the last one has no name */
 	struct item *item;
-	const struct tree_node *tree;
-	struct zarr *array;    /* for an array leaf: the stored array */
-	struct zarr_view view; /* for an array leaf: the view that the file shows */
+	const struct tree_node *tree; /* NULL: a step or a root */
+	struct zarr *array;           /* for an array leaf: the stored array */
+	struct zarr_view view;        /* for an array leaf: the view that the file shows */
 };
 
 struct attr {
@@ -171,6 +172,7 @@ static const struct attr leaf_attrs[] = {
 	{ "prng_impl", attr_prng_impl },
 	{ "sha256", attr_sha256 },
 	{ "plugin", attr_plugin },
+	{ NULL },
 };
 
 /* ---- directories ---- */
@@ -230,18 +232,51 @@ static int attr_leaf_count(const struct subject *s, struct buf *ret)
 	return buf_addf(ret, "%u", subtree_leaves(s->item->tree, s->tree));
 }
 
+/* Find the PyTrees below a node for a caller who may read all of them: sums reveal each. */
+static int open_readable(struct node *n, struct subtree *ret)
+{
+	int r = node_open_subtree(n, ret);
+
+	for (size_t i = 0; i < ret->n && r >= 0 && user_is_other(); i++) {
+		struct access a;
+
+		r = access_of_all(n->ns->ckpt->source, ret->part[i].source, &a);
+		if (r >= 0 && !user_may(&a, 04))
+			r = fail(-EACCES, "item '%s' is not yours to read", ret->part[i].source);
+	}
+	return r;
+}
+
+static int totals_of(const struct subject *s, struct totals *ret)
+{
+	auto_subtree st = { 0 };
+	int r;
+
+	if (s->tree)
+		return add_totals(s->item, s->tree, ret);
+	/* Include composite items, which D.json of the step counts, too. */
+	r = open_readable(s->node, &st);
+	for (size_t i = 0; i < st.n && r >= 0; i++) {
+		if (st.part[i].kind == PART_TREE)
+			r = add_totals(st.part[i].item, st.part[i].tree, ret);
+		else if (st.part[i].kind == PART_BROKEN)
+			r = err_restore(st.part[i].note);
+	}
+	return r;
+}
+
 static int attr_logical(const struct subject *s, struct buf *ret)
 {
 	struct totals t = { 0 };
-	int r = add_totals(s->item, s->tree, &t);
+	int r = totals_of(s, &t);
 
 	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.logical);
 }
 
-static int attr_dir_stored(const struct subject *s, struct buf *ret)
+static int attr_stored(const struct subject *s, struct buf *ret)
 {
 	struct totals t = { 0 };
-	int r = add_totals(s->item, s->tree, &t);
+	int r = totals_of(s, &t);
 
 	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.stored);
 }
@@ -251,17 +286,6 @@ static int attr_namedtuple(const struct subject *s, struct buf *ret)
 	return tree_namedtuple_json(s->tree, ret);
 }
 
-/* Check that the caller may read the item: sums over items reveal something about each. */
-static int check_reader(struct ns *ns, const char *item)
-{
-	struct access a;
-	int r = user_is_other() ? access_of_all(ns->ckpt->source, item, &a) : 0;
-
-	if (r < 0 || !user_is_other() || user_may(&a, 04))
-		return MIN(r, 0);
-	return fail(-EACCES, "item '%s' is not yours to read", item);
-}
-
 /* The sum is of whole items, also for a directory of one. */
 static int attr_left_out(const struct subject *s, struct buf *ret)
 {
@@ -269,10 +293,8 @@ static int attr_left_out(const struct subject *s, struct buf *ret)
 	auto_left_out found = { 0 };
 	auto_subtree st = { 0 };
 	auto_buf text = { 0 };
-	int r = t ? node_open_subtree(s->node, &st) : -ENODATA;
+	int r = t ? open_readable(s->node, &st) : -ENODATA;
 
-	for (size_t i = 0; i < st.n && r >= 0; i++)
-		r = check_reader(s->node->ns, st.part[i].source);
 	if (r < 0)
 		return r;
 	r = node_parts_left_out(t, &st, &found);
@@ -293,10 +315,8 @@ static int attr_remarks(const struct subject *s, struct buf *ret)
 {
 	auto_subtree st = { 0 };
 	size_t had = ret->n;
-	int r = node_open_subtree(s->node, &st);
+	int r = open_readable(s->node, &st);
 
-	for (size_t i = 0; i < st.n && r >= 0; i++)
-		r = check_reader(s->node->ns, st.part[i].source);
 	if (r < 0)
 		return r;
 	r = node_parts_remarks(s->node, &st, ret);
@@ -311,9 +331,10 @@ static const struct attr dir_attrs[] = {
 	{ "custom_metadata", attr_custom },
 	{ "leaf_count", attr_leaf_count },
 	{ "logical_bytes", attr_logical },
-	{ "stored_bytes", attr_dir_stored },
+	{ "stored_bytes", attr_stored },
 	{ "left_out", attr_left_out },
 	{ "remarks", attr_remarks },
+	{ NULL },
 };
 
 /* ---- steps: sums over their items ---- */
@@ -350,53 +371,19 @@ static int step_custom(const struct subject *s, struct buf *ret)
 	return r < 0 || ret->n == had ? -ENODATA : 0;
 }
 
-static int step_totals(struct node *n, struct totals *ret)
-{
-	auto_subtree st = { 0 };
-	int r = node_open_subtree(n, &st);
-
-	/* Include composite items, which D.json of the step counts, too. */
-	for (size_t i = 0; i < st.n && r >= 0; i++) {
-		r = check_reader(n->ns, st.part[i].source);
-		if (r < 0)
-			break;
-		if (st.part[i].kind == PART_TREE)
-			r = add_totals(st.part[i].item, st.part[i].tree, ret);
-		else if (st.part[i].kind == PART_BROKEN)
-			r = err_restore(st.part[i].note);
-	}
-	return r;
-}
-
 static int step_leaf_count(const struct subject *s, struct buf *ret)
 {
 	struct totals t = { 0 };
-	int r = step_totals(s->node, &t);
+	int r = totals_of(s, &t);
 
 	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.leaves);
 }
 
-static int step_logical(const struct subject *s, struct buf *ret)
-{
-	struct totals t = { 0 };
-	int r = step_totals(s->node, &t);
-
-	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.logical);
-}
-
-static int step_stored(const struct subject *s, struct buf *ret)
-{
-	struct totals t = { 0 };
-	int r = step_totals(s->node, &t);
-
-	return r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)t.stored);
-}
-
 static const struct attr step_attrs[] = {
 	{ "state", attr_state },           { "custom_metadata", step_custom },
-	{ "leaf_count", step_leaf_count }, { "logical_bytes", step_logical },
-	{ "stored_bytes", step_stored },   { "left_out", attr_left_out },
-	{ "remarks", attr_remarks },
+	{ "leaf_count", step_leaf_count }, { "logical_bytes", attr_logical },
+	{ "stored_bytes", attr_stored },   { "left_out", attr_left_out },
+	{ "remarks", attr_remarks },       { NULL },
 };
 
 /* ---- a directory of steps ---- */
@@ -439,26 +426,59 @@ static int root_custom(const struct subject *s, struct buf *ret)
 	return ret->n == had ? -ENODATA : 0;
 }
 
-static const struct attr root_attrs[] = { { "custom_metadata", root_custom } };
+static const struct attr root_attrs[] = { { "custom_metadata", root_custom }, { NULL } };
 
 /* ---- listing and getting, by table ---- */
 
-static int list_attrs(const struct attr *attrs, size_t n, const struct subject *s, struct buf *ret)
+/* v holds the array of a leaf; *ret has none for others. */
+static int subject_of(struct node *n, struct value *v, struct subject *ret)
 {
-	for (size_t i = 0; i < n; i++) {
-		auto_buf value = { 0 };
-		int r = 0;
+	const struct node_dir *d;
+	struct node_leaf *l;
+	int r;
 
+	*ret = (struct subject){ .node = n, .attrs = root_attrs };
+	if (n->ops == &node_leaf_ops) {
+		l = container_of(n, struct node_leaf, node);
+		r = node_leaf_value(l, v, &ret->view);
+		ret->attrs = leaf_attrs;
+		ret->item = l->item;
+		ret->tree = l->tree;
+		ret->array = v->array;
+		return r;
+	}
+	if (n->ops == &node_dir_ops) {
+		d = container_of(n, struct node_dir, node);
+		ret->attrs = dir_attrs;
+		ret->item = d->item;
+		ret->tree = d->tree;
+	} else if (n->ops == &node_step_ops) {
+		ret->attrs = step_attrs;
+	}
+	return 0;
+}
+
+int tree_xattr_list(struct node *n, struct buf *ret)
+{
+	auto_value v = { 0 };
+	struct subject s;
+	int r = subject_of(n, &v, &s);
+
+	if (r < 0)
+		return r;
+	for (const struct attr *a = s.attrs; a->name; a++) {
+		auto_buf value = { 0 };
+
+		r = 0;
 		/* These are of the mount, not of the checkpoint, and would be copied with it. */
-		if (attrs[i].print == attr_left_out || attrs[i].print == attr_remarks)
+		if (a->print == attr_left_out || a->print == attr_remarks)
 			continue;
 		/* Sums over all leaves always exist, so they are listed without being computed. */
-		if (attrs[i].print != attr_logical && attrs[i].print != attr_dir_stored &&
-		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
-		    attrs[i].print != step_leaf_count)
-			r = attrs[i].print(s, &value);
+		if (a->print != attr_logical && a->print != attr_stored &&
+		    a->print != step_leaf_count)
+			r = a->print(&s, &value);
 		/* It exists, but its link is not followed; the others are listed. */
-		if (r == -EUCLEAN && attrs[i].print == step_custom) {
+		if (r == -EUCLEAN && a->print == step_custom) {
 			err_clear();
 			r = 0;
 		}
@@ -470,7 +490,7 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 			continue;
 		if (r < 0)
 			return r;
-		r = buf_addf(ret, PREFIX "%s", attrs[i].name);
+		r = buf_addf(ret, PREFIX "%s", a->name);
 		if (r < 0)
 			return r;
 		r = buf_add_byte(ret, '\0');
@@ -480,31 +500,25 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 	return 0;
 }
 
-static int get_attr(const struct attr *attrs, size_t n, const struct subject *s, const char *name,
-		    struct buf *ret)
+int tree_xattr_get(struct node *n, const char *name, struct buf *ret)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(attrs[i].name, name))
-			return attrs[i].print(s, ret);
+	auto_value v = { 0 };
+	struct subject s;
+	int r = subject_of(n, &v, &s);
+
+	if (r < 0)
+		return r;
+	for (const struct attr *a = s.attrs; a->name; a++)
+		if (!strcmp(a->name, name))
+			return a->print(&s, ret);
 	return -ENODATA;
-}
-
-/* Get the array of a leaf's node; *ret remains empty for other leaves. */
-static int leaf_subject(struct node *n, struct value *v, struct subject *ret)
-{
-	struct node_leaf *l = container_of(n, struct node_leaf, node);
-	struct zarr_view view = { 0 };
-	int r = node_leaf_value(l, v, &view);
-
-	*ret = (struct subject){ n, l->item, l->tree, v->array, view };
-	return r;
 }
 
 void leaf_copied(struct node *n, struct buf *write_shape, struct copied_leaf *ret)
 {
 	auto_value v = { 0 };
 	struct subject s;
-	int r = leaf_subject(n, &v, &s);
+	int r = subject_of(n, &v, &s);
 
 	*ret = (struct copied_leaf){ 0 };
 	if (r >= 0) {
@@ -520,66 +534,4 @@ void leaf_copied(struct node *n, struct buf *write_shape, struct copied_leaf *re
 				  leaf_digest_recorded(s.item, s.tree, ret->sha256) == 1;
 	}
 	err_clear();
-}
-
-int leaf_xattr_list(struct node *n, struct buf *ret)
-{
-	auto_value v = { 0 };
-	struct subject s;
-	int r = leaf_subject(n, &v, &s);
-
-	return r < 0 ? r : list_attrs(leaf_attrs, ARRAY_LEN(leaf_attrs), &s, ret);
-}
-
-int leaf_xattr_get(struct node *n, const char *name, struct buf *ret)
-{
-	auto_value v = { 0 };
-	struct subject s;
-	int r = leaf_subject(n, &v, &s);
-
-	return r < 0 ? r : get_attr(leaf_attrs, ARRAY_LEN(leaf_attrs), &s, name, ret);
-}
-
-int dir_xattr_list(struct node *n, struct buf *ret)
-{
-	struct node_dir *d = container_of(n, struct node_dir, node);
-	struct subject s = { .node = n, .item = d->item, .tree = d->tree };
-
-	return list_attrs(dir_attrs, ARRAY_LEN(dir_attrs), &s, ret);
-}
-
-int dir_xattr_get(struct node *n, const char *name, struct buf *ret)
-{
-	struct node_dir *d = container_of(n, struct node_dir, node);
-	struct subject s = { .node = n, .item = d->item, .tree = d->tree };
-
-	return get_attr(dir_attrs, ARRAY_LEN(dir_attrs), &s, name, ret);
-}
-
-int step_xattr_list(struct node *n, struct buf *ret)
-{
-	struct subject s = { .node = n };
-
-	return list_attrs(step_attrs, ARRAY_LEN(step_attrs), &s, ret);
-}
-
-int step_xattr_get(struct node *n, const char *name, struct buf *ret)
-{
-	struct subject s = { .node = n };
-
-	return get_attr(step_attrs, ARRAY_LEN(step_attrs), &s, name, ret);
-}
-
-int root_xattr_list(struct node *n, struct buf *ret)
-{
-	struct subject s = { .node = n };
-
-	return list_attrs(root_attrs, ARRAY_LEN(root_attrs), &s, ret);
-}
-
-int root_xattr_get(struct node *n, const char *name, struct buf *ret)
-{
-	struct subject s = { .node = n };
-
-	return get_attr(root_attrs, ARRAY_LEN(root_attrs), &s, name, ret);
 }

@@ -404,8 +404,8 @@ const struct node_ops node_leaf_ops = {
 	.name = "leaf",
 	.stat = leaf_stat,
 	.open = leaf_node_open,
-	.xattr_list = leaf_xattr_list,
-	.xattr_get = leaf_xattr_get,
+	.xattr_list = tree_xattr_list,
+	.xattr_get = tree_xattr_get,
 	.free = leaf_free,
 };
 

@@ -185,8 +185,8 @@ static const struct node_ops root_ops = {
 	.rmdir = draft_root_rmdir,
 	.rename = draft_root_rename,
 	.setattr = draft_root_setattr,
-	.xattr_list = root_xattr_list,
-	.xattr_get = root_xattr_get,
+	.xattr_list = tree_xattr_list,
+	.xattr_get = tree_xattr_get,
 	.free = root_free,
 };
 

@@ -274,8 +274,8 @@ const struct node_ops node_dir_ops = {
 	.lookup = dir_lookup,
 	.list = node_tree_dir_list,
 	.list_is_fixed = dir_list_is_fixed,
-	.xattr_list = dir_xattr_list,
-	.xattr_get = dir_xattr_get,
+	.xattr_list = tree_xattr_list,
+	.xattr_get = tree_xattr_get,
 	.still_valid = dir_still_valid,
 	.free = node_tree_dir_free,
 };

@@ -77,12 +77,9 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 /* Open the format of the leaf's node. */
 int node_leaf_format(struct node_leaf *l, struct format *ret);
 
-/* xattrs user.pytree.* of leaves and directories. */
-int leaf_xattr_list(struct node *n, struct buf *ret);
-int leaf_xattr_get(struct node *n, const char *name, struct buf *ret);
-int dir_xattr_list(struct node *n, struct buf *ret);
-int dir_xattr_get(struct node *n, const char *name, struct buf *ret);
-int step_xattr_list(struct node *n, struct buf *ret);
+/* xattrs user.pytree.* of leaves, directories, steps and the root of steps. */
+int tree_xattr_list(struct node *n, struct buf *ret);
+int tree_xattr_get(struct node *n, const char *name, struct buf *ret);
 /*
  * Append the custom metadata of a step, as JSON; nothing if it has none. Does not ask who may read
  * them. -EUCLEAN: its file is malformed.
@@ -90,9 +87,6 @@ int step_xattr_list(struct node *n, struct buf *ret);
 int node_step_custom(struct node *step, struct buf *ret);
 /* The same of a root of steps; -EACCES: the caller may not read them. */
 int node_root_custom(struct node *root, struct buf *ret);
-int step_xattr_get(struct node *n, const char *name, struct buf *ret);
-int root_xattr_list(struct node *n, struct buf *ret);
-int root_xattr_get(struct node *n, const char *name, struct buf *ret);
 /* The directory of a step's node. Borrowed. */
 struct io_dir *node_step_dir(struct node *n);
 /* Its path below SOURCE. Borrowed. */
