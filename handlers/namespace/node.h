@@ -155,6 +155,11 @@ struct node *node_ref(struct node *n);
 void node_unref(struct node *n, uint64_t count);
 /* Get the child of that name, with a reference. */
 int node_lookup(struct node *dir, struct span name, struct node **ret);
+/*
+ * Replace a link in dir by what it leads to, which is in dir, too, and append its name to target.
+ * *n is NULL on failure. Does nothing for other nodes.
+ */
+int node_follow(struct node *dir, struct node **n, struct buf *target);
 /* Follow a path of names separated by '/', including links; "" and "." are dir itself. */
 int node_walk(struct node *dir, const char *path, struct node **ret);
 /*

@@ -252,20 +252,14 @@ static int subtree_node_open(struct node *n, int flags, struct file **ret)
 
 /* ---- nodes ---- */
 
-static int read_link(struct node *dir, struct span name, struct buf *ret)
-{
-	auto_node *link = NULL;
-	int r = node_lookup(dir, name, &link);
-
-	return r < 0 ? r : node_readlink(link, ret);
-}
-
 static bool subtree_still_valid(struct node *n)
 {
 	struct node_subtree *s = subtree_of(n);
+	auto_node *latest = NULL;
 	auto_buf target = { 0 };
 
-	if (s->link && (read_link(n->parent, span_str(STEP_LATEST), &target) < 0 ||
+	if (s->link && (node_lookup(n->parent, span_str(STEP_LATEST), &latest) < 0 ||
+			node_readlink(latest, &target) < 0 ||
 			!span_eq(buf_span(&target), span_str(s->link)))) {
 		err_clear();
 		return false;
@@ -370,15 +364,6 @@ static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 	return node_lookup(dir, leaf->name, ret);
 }
 
-/* Replace a link in dir by its target; *n is NULL on failure. */
-static int subtree_follow_link(struct node *dir, struct node **n, struct buf *target)
-{
-	int r = node_readlink(*n, target);
-
-	node_unref(take(*n), 1);
-	return r < 0 ? r : node_lookup(dir, buf_span(target), n);
-}
-
 /* Get the node that the view shows; link gets the target's name when the name is that of a link. */
 static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret,
 			 struct buf *link)
@@ -391,15 +376,12 @@ static int lookup_target(struct node *dir, const struct wanted *w, struct node *
 		return 0;
 	}
 	r = node_lookup(dir, w->stem, &n);
-	if (r >= 0 && n->ops->readlink)
-		r = subtree_follow_link(dir, &n, link);
+	if (r >= 0)
+		r = node_follow(dir, &n, link);
 	if (r == -ENOENT && w->ext == NAME_EXT_SAFETENSORS)
 		r = lookup_leaf(dir, w->stem, &n);
 	if (r < 0)
 		return r;
-	if (n->ops != &node_dir_ops && n->ops != &node_step_ops &&
-	    !(n->ops == &node_leaf_ops && w->ext == NAME_EXT_SAFETENSORS))
-		return -ENOENT;
 	*ret = take(n);
 	return 0;
 }
@@ -465,18 +447,10 @@ void ns_drop_changed_views(struct ns *ns)
 	free(all);
 }
 
-static char *title_of(const struct node *dir, const struct wanted *w)
-{
-	const char *source = dir->ns->ckpt->opts.source, *slash = strrchr(source, '/');
-
-	if (w->stem.n)
-		return span_dup_str(w->stem);
-	return strdup(*dir->name ? dir->name : slash && slash[1] ? slash + 1 : source);
-}
-
 static int make_node(struct node *dir, struct span name, const struct wanted *w,
 		     struct node *target, struct buf *link, struct node **ret)
 {
+	const char *source = dir->ns->ckpt->opts.source, *slash = strrchr(source, '/');
 	struct node_subtree *s;
 	auto_node *made = NULL;
 	int r = node_new(&subtree_ops, dir->ns, dir, name, sizeof(*s), &s);
@@ -486,7 +460,10 @@ static int make_node(struct node *dir, struct span name, const struct wanted *w,
 	s->ext = w->ext;
 	s->cast = w->cast;
 	s->owner = cache_owner();
-	s->title = title_of(dir, w);
+	if (w->stem.n)
+		s->title = span_dup_str(w->stem);
+	else
+		s->title = strdup(*dir->name ? dir->name : slash && slash[1] ? slash + 1 : source);
 	made = &s->node;
 	if (!s->title || (link->n && !(s->link = span_dup_str(buf_span(link)))))
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
@@ -518,7 +495,7 @@ int node_subtree_lookup(struct node *dir, struct span name, struct node **ret)
 		return r;
 	/* A root of steps is not a tree. */
 	if (target->ops != &node_dir_ops && target->ops != &node_step_ops &&
-	    target->ops != &node_leaf_ops)
+	    !(target->ops == &node_leaf_ops && w.ext == NAME_EXT_SAFETENSORS))
 		return -ENOENT;
 	r = make_node(dir, name, &w, target, &link, &n);
 	if (r < 0)

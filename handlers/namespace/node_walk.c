@@ -5,23 +5,15 @@
 #include "core/base/err.h"
 #include "handlers/namespace/node.h"
 
-/* Replace a link in dir by its target. Links only lead to names in the same directory. */
-static int node_walk_follow(struct node *dir, struct node **at)
+int node_follow(struct node *dir, struct node **n, struct buf *target)
 {
-	struct node *link = *at;
-	auto_buf target = { 0 };
 	int r;
 
-	if (!link->ops->readlink)
+	if (!(*n)->ops->readlink)
 		return 0;
-	r = node_readlink(link, &target);
-	if (r < 0)
-		return r;
-	r = node_lookup(dir, buf_span(&target), at);
-	if (r < 0)
-		return r;
-	node_unref(link, 1);
-	return r;
+	r = node_readlink(*n, target);
+	node_unref(take(*n), 1);
+	return r < 0 ? r : node_lookup(dir, buf_span(target), n);
 }
 
 int node_walk(struct node *dir, const char *path, struct node **ret)
@@ -31,13 +23,14 @@ int node_walk(struct node *dir, const char *path, struct node **ret)
 	while (*path) {
 		size_t n = strcspn(path, "/");
 		auto_node *next = NULL;
+		auto_buf target = { 0 };
 		int r;
 
 		if (n > 0 && !(n == 1 && path[0] == '.')) {
 			r = node_lookup(at, span_of(path, n), &next);
 			if (r < 0)
 				return r;
-			r = node_walk_follow(at, &next);
+			r = node_follow(at, &next, &target);
 			if (r < 0)
 				return r;
 			node_unref(at, 1);
