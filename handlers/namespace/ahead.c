@@ -237,14 +237,6 @@ static uint64_t job_size(struct job *j, uint64_t bytes)
 	return n;
 }
 
-/* The file of a leaf that may be in memory; otherwise its bytes, of which chunks are decoded. */
-static enum name_ext job_ext(const struct job *j, const struct value *v)
-{
-	if (v->kind != VALUE_ARRAY)
-		return leaf_ext(NULL, j->item->tree->nodes[j->leaf]);
-	return j->in_file ? NAME_EXT_NPY : NAME_EXT_BIN;
-}
-
 /*
  * memory_file_get(), but for none of an item that is gone: nobody would remove its file until the
  * kernel forgets the item's names.
@@ -282,12 +274,15 @@ static void job_run(struct pool_job *job)
 {
 	struct job *j = container_of(job, struct job, job);
 	const struct tree_node *leaf = j->item->tree->nodes[j->leaf];
+	/* The file of a leaf that may be in memory; otherwise its bytes, of which chunks are
+	 * decoded. */
+	enum name_ext ext = j->in_file ? NAME_EXT_NPY : NAME_EXT_BIN;
 	auto_value v = { 0 };
 	auto_format f = { 0 };
 	uint64_t n;
 
 	if (!zarr_guess_is_over(j->token) && leaf_open(j->item, leaf, &v) >= 0 &&
-	    format_open(job_ext(j, &v), &v, NULL, &f) >= 0) {
+	    format_open(v.kind == VALUE_ARRAY ? ext : leaf_ext(NULL, leaf), &v, NULL, &f) >= 0) {
 		n = job_size(j, f.size);
 		trace(TRACE_AHEAD, "'%.*s' %llu+%llu of %llu", SPAN_ARG(leaf->param),
 		      (unsigned long long)j->from, (unsigned long long)n,
@@ -351,13 +346,6 @@ static void end_unexpected(struct ahead *a)
 static unsigned leaf_use(const struct ahead *a, uint32_t leaf)
 {
 	return a->leaf_use ? a->leaf_use[leaf] : 0;
-}
-
-/* The kernel has lost pages of a leaf that was read whole, and maybe those of others, too. */
-static void leaf_use_forget(struct ahead *a)
-{
-	for (uint32_t i = 0; i < a->item->tree->n_nodes; i++)
-		a->leaf_use[i] &= (uint16_t)~READ_WHOLE;
 }
 
 /* Add a guess for a leaf of about `bytes` bytes. False: no room. */
@@ -454,8 +442,10 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	own = reader_move(rs, rd, &a->orders, leaf->id, &own_order, &expected);
 	a->missed = expected ? 0 : a->missed + 1;
 	leaf_readers_lose(rs);
+	/* The kernel has lost pages of a leaf that was read whole, and maybe those of others, too. */
 	if (how == AHEAD_FILES && leaf_use(a, leaf->id) & READ_WHOLE)
-		leaf_use_forget(a);
+		for (uint32_t i = 0; i < a->item->tree->n_nodes; i++)
+			a->leaf_use[i] &= (uint16_t)~READ_WHOLE;
 	if (how == AHEAD_FILES && ++rd->unended > REACH)
 		rd->reads_all = false;
 	if (how == AHEAD_FILES && (!rd->reads_all || !memory_files_allowed(a->memory)))
@@ -478,22 +468,12 @@ bool ahead_is_for_memory(const struct format *f)
 	       f->size <= MEMORY_FILE_MOST;
 }
 
-/* Whether the leaf that a reader opens is decoded into memory now. */
-static bool is_filled(struct ahead *a, uint32_t reader, uint32_t leaf, uint64_t bytes)
-{
-	const struct leaf_reader *rd = reader_known(&a->readers, reader);
-	const struct guess *g = guess_find(a, leaf);
-
-	return rd && rd->reads_all && (!g || g->in_file) && !leaf_use(a, leaf) &&
-	       is_whole(a, bytes) &&
-	       (reader_is_next(rd, &a->orders, leaf) ||
-		reader_is_next(&a->readers.reader[0], &a->orders, leaf));
-}
-
 struct memory_file *ahead_open(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 			       const struct format *f)
 {
+	const struct leaf_reader *rd;
 	struct memory_file *file;
+	const struct guess *g;
 	struct memory_key key;
 	bool fills;
 
@@ -501,7 +481,13 @@ struct memory_file *ahead_open(struct ahead *a, uint32_t reader, const struct tr
 		return NULL;
 	key = (struct memory_key){ a->item->owner, leaf->id };
 	pthread_mutex_lock(&a->lock);
-	fills = is_filled(a, reader, leaf->id, f->size);
+	rd = reader_known(&a->readers, reader);
+	g = guess_find(a, leaf->id);
+	/* Whether it is decoded into memory now, if it is not there yet. */
+	fills = rd && rd->reads_all && (!g || g->in_file) && !leaf_use(a, leaf->id) &&
+		is_whole(a, f->size) &&
+		(reader_is_next(rd, &a->orders, leaf->id) ||
+		 reader_is_next(&a->readers.reader[0], &a->orders, leaf->id));
 	pthread_mutex_unlock(&a->lock);
 	file = ahead_file(a, a->item, &key, fills ? f : NULL, NULL);
 	if (file)

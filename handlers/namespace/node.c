@@ -273,6 +273,7 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name)
 	return r;
 }
 
+/* Returns the node from the table, with a reference, or NULL. */
 static struct node *in_table(struct node_table *t, struct node *dir, struct span name)
 {
 	struct node *n;
@@ -299,18 +300,6 @@ int node_check_name(struct node *dir, struct span name)
 	return is_valid(n) ? 1 : -ESTALE;
 }
 
-/* Returns the node from the table, with a reference, or NULL. */
-static struct node *known(struct node_table *t, struct node *dir, struct span name)
-{
-	struct node *n = in_table(t, dir, name);
-
-	if (!n || is_valid(n))
-		return n;
-	node_forget_name(n);
-	node_unref(n, 1);
-	return NULL;
-}
-
 /* Of a SOURCE that was removed nothing is there. */
 static int check_absent(const struct node *n, int r)
 {
@@ -327,10 +316,14 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 
 	if (!dir->ops->lookup)
 		return fail(-ENOTDIR, "'%s' is not a directory", dir->name);
-	n = known(t, dir, name);
-	if (n) {
+	n = in_table(t, dir, name);
+	if (n && is_valid(n)) {
 		*ret = n;
 		return 0;
+	}
+	if (n) {
+		node_forget_name(n);
+		node_unref(n, 1);
 	}
 	r = dir->ops->lookup(dir, name, &fresh);
 	if (r < 0)
@@ -402,21 +395,19 @@ bool node_is_in_use(struct ns *ns, struct span name)
 
 /* ---- the wrappers ---- */
 
-static blksize_t buffer_for(uint64_t size)
-{
-	return (blksize_t)(size < 2 * MiB ? BUFFER_MIN :
-					    MIN(MiB, 1ull << (59 - __builtin_clzll(size))));
-}
-
 int node_stat(struct node *n, struct stat *ret)
 {
+	uint64_t size;
 	int r;
 
 	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1 };
 	r = check_absent(n, n->ops->stat(n, ret));
-	ret->st_blksize = buffer_for((uint64_t)ret->st_size);
+	size = (uint64_t)ret->st_size;
+	ret->st_blksize = BUFFER_MIN;
+	if (size >= 2 * MiB)
+		ret->st_blksize = (blksize_t)MIN(MiB, 1ull << (59 - __builtin_clzll(size)));
 	if (r >= 0 && atomic_load(&n->sources))
-		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up((uint64_t)ret->st_size, 512));
+		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up(size, 512));
 	return r;
 }
 

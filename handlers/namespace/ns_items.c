@@ -90,14 +90,6 @@ static struct item_entry *find_entry(struct item_table *t, const char *path)
 	return NULL;
 }
 
-static void list_entry(struct item_table *t, struct item_entry *e)
-{
-	e->next = t->first;
-	t->first = e;
-	e->listed = true;
-	t->n++;
-}
-
 /* Move an entry that is in no list to `out` if it is not needed any more. */
 static void retire(struct item_table *t, struct item_entry *e, struct item_entry **out)
 {
@@ -331,8 +323,10 @@ static struct item_entry *entry_new(struct item_table *t, const char *path)
 		free(e);
 		return NULL;
 	}
-	e->opening = true;
-	list_entry(t, e);
+	e->opening = e->listed = true;
+	e->next = t->first;
+	t->first = e;
+	t->n++;
 	return e;
 }
 
