@@ -302,24 +302,11 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 	return r < 0 ? r : node_moved(n, to_dir, to_name);
 }
 
-static int truncate_by_name(struct node_draft *nd, uint64_t size)
-{
-	bool flushed = false;
-	int r = draft_check_life(nd->n, true);
-
-	if (r < 0)
-		return r;
-	r = draft_file_opened(nd->n->file);
-	if (r < 0)
-		return r;
-	r = draft_set_size(nd->n, size);
-	draft_file_closed(nd->n->file, &flushed);
-	return r;
-}
-
 static int draft_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file)
 {
 	struct node_draft *nd = node_draft_of(n);
+	bool flushed = false;
+	int r;
 
 	if (which & NODE_SET_TIMES && !(which & NODE_SET_SIZE))
 		draft_set_mtime(nd->n, nd->generated, &st->st_mtim);
@@ -329,9 +316,17 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 	if (nd->n->is_dir)
 		return -EISDIR;
 	/* The commit does not begin while the program has the file open. */
-	return file && draft_handle_of(file)->writes ?
-		       draft_set_size(nd->n, (uint64_t)st->st_size) :
-		       truncate_by_name(nd, (uint64_t)st->st_size);
+	if (file && draft_handle_of(file)->writes)
+		return draft_set_size(nd->n, (uint64_t)st->st_size);
+	r = draft_check_life(nd->n, true);
+	if (r < 0)
+		return r;
+	r = draft_file_opened(nd->n->file);
+	if (r < 0)
+		return r;
+	r = draft_set_size(nd->n, (uint64_t)st->st_size);
+	draft_file_closed(nd->n->file, &flushed);
+	return r;
 }
 
 static int draft_xattr_set(struct node *n, const char *name, const struct span *value, int flags)

@@ -98,22 +98,19 @@ static int check_entry(void *source, const char *path, unsigned char type)
 	return type == DT_DIR ? user_check(source, path, 07, "delete") : 0;
 }
 
-/* Check that the caller may write to each directory of the step, as `rm -r` in SOURCE requires. */
-static int check_removal(struct io_dir *source, const char *path)
-{
-	int r = user_check(source, path, 07, "delete");
-
-	return r < 0 ? r : io_walk(source, path, false, check_entry, source);
-}
-
 static int check_may_delete(struct ns *ns, const char *step, const struct stat *st)
 {
 	int r;
 
 	if (!user_is_other() || !S_ISDIR(st->st_mode))
 		return 0;
-	if (!ns->options->todelete)
-		return check_removal(ns->ckpt->source, step);
+	/* The caller must be allowed to write to each directory, as `rm -r` in SOURCE requires. */
+	if (!ns->options->todelete) {
+		r = user_check(ns->ckpt->source, step, 07, "delete");
+		return r < 0 ? r :
+			       io_walk(ns->ckpt->source, step, false, check_entry,
+				       ns->ckpt->source);
+	}
 	/* Renaming a directory changes its entry "..", which requires write permission. */
 	r = user_check(ns->ckpt->source, step, 02, "move away");
 	if (r >= 0)
