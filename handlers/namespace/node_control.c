@@ -23,11 +23,6 @@ struct control_file {
 	struct buf text;
 };
 
-static int print_version(struct ns *ns, struct buf *ret)
-{
-	return ns_version_json(ret);
-}
-
 static int print_log(struct ns *ns, struct buf *ret)
 {
 	return log_text(ret);
@@ -37,8 +32,8 @@ static const struct {
 	const char *name;
 	int (*print)(struct ns *ns, struct buf *ret);
 } entries[] = {
-	{ "config", ns_config_json }, { "log", print_log },         { "metrics", ns_metrics },
-	{ "stats", ns_stats_json },   { "version", print_version },
+	{ "config", ns_config_json }, { "log", print_log },           { "metrics", ns_metrics },
+	{ "stats", ns_stats_json },   { "version", ns_version_json },
 };
 
 static struct node_control *control_of(struct node *n)
@@ -125,21 +120,17 @@ static int control_list(struct node *n, struct listing *ret)
 	return r < 0 ? r : listing_add(ret, n, span_str("stored"), DT_DIR);
 }
 
-/* Read a growing file beyond its present end. Readers of one handle do not wait for each other. */
-static int read_on(struct control_file *cf, uint64_t off, size_t n, struct segments *g)
-{
-	auto_buf now = { 0 };
-	int r = control_of(cf->file.node)->print(cf->file.node->ns, &now);
-
-	return r < 0 ? r : segments_add_part(g, buf_span(&now), off, n);
-}
-
 static int control_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 {
 	struct control_file *cf = container_of(f, struct control_file, file);
 
-	if (off >= cf->text.n && control_of(f->node)->print == print_log)
-		return read_on(cf, off, n, g);
+	/* Only the log grows. Readers of one handle do not wait for each other. */
+	if (off >= cf->text.n && control_of(f->node)->print == print_log) {
+		auto_buf now = { 0 };
+		int r = log_text(&now);
+
+		return r < 0 ? r : segments_add_part(g, buf_span(&now), off, n);
+	}
 	return segments_add_part(g, buf_span(&cf->text), off, n);
 }
 

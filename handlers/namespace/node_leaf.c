@@ -59,31 +59,26 @@ bool node_leaf_is_whole(const struct node_leaf *l)
 	       (name_view_parse(span_str(l->node.name), &name) >= 0 && name_view_is_plain(&name));
 }
 
-static int restore_dtype(const struct node_leaf *l, bool is_scalar, struct zarr_view *view)
-{
-	enum dtype dtype = view->dtype;
-	int r = leaf_restored_dtype(l->item, l->tree, l->node.ns->options->restore_dtype, is_scalar,
-				    &dtype);
-
-	return r < 0 ? r : zarr_view_cast(view, dtype);
-}
-
 /* Apply the name of a view, and restore_dtype, to the view of the whole leaf. */
 static int refine_view(const struct node_leaf *l, const struct value *v, struct zarr_view *view)
 {
 	const struct options *o = l->node.ns->options;
 	struct name_view name;
+	enum dtype dtype;
 	int r = name_view_parse(span_str(l->node.name), &name);
 
 	if (r < 0)
 		return r;
+	if (v->kind != VALUE_ARRAY && !name_view_is_plain(&name))
+		return fail(-ENOENT, "only arrays have boxes, shapes and casts");
 	if (v->kind != VALUE_ARRAY)
-		return name_view_is_plain(&name) ?
-			       0 :
-			       fail(-ENOENT, "only arrays have boxes, shapes and casts");
+		return 0;
 	r = view_of_name(&name, &v->array->meta, o->pad_truncate, view);
-	return r < 0 || !o->restore_dtype || name.has_cast ? r :
-							     restore_dtype(l, v->is_scalar, view);
+	if (r < 0 || !o->restore_dtype || name.has_cast)
+		return r;
+	dtype = view->dtype;
+	r = leaf_restored_dtype(l->item, l->tree, o->restore_dtype, v->is_scalar, &dtype);
+	return r < 0 ? r : zarr_view_cast(view, dtype);
 }
 
 int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view)
@@ -232,25 +227,21 @@ static void prefetch_priority(struct node_leaf *l)
 	}
 }
 
-/* Whether the file contains the whole leaf: then another leaf follows it in some order. */
-static bool is_whole_format(const struct format *f)
-{
-	return f->value.kind != VALUE_ARRAY ||
-	       f->view.n_elements == f->value.array->meta.n_elements;
-}
-
 /* A sequential reader has reached `end`. */
 static void begin_leaf(struct leaf_file *lf, uint64_t end)
 {
 	struct node_leaf *l = node_leaf_of(lf->file.node);
+	const struct format *f = &lf->format;
+	/* Another leaf follows it in some order only if the file contains the whole leaf. */
+	bool is_whole = f->value.kind != VALUE_ARRAY ||
+			f->view.n_elements == f->value.array->meta.n_elements;
 
-	if (lf->file.is_single || end < MIN(lf->format.size, BEGUN_BYTES) ||
-	    !is_whole_format(&lf->format) ||
+	if (lf->file.is_single || end < MIN(f->size, BEGUN_BYTES) || !is_whole ||
 	    atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
 	    atomic_exchange(&lf->begun, true))
 		return;
-	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size,
-		    format_is_whole_npy(&lf->format) ? AHEAD_FILES : AHEAD_CHUNKS);
+	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, f->size,
+		    format_is_whole_npy(f) ? AHEAD_FILES : AHEAD_CHUNKS);
 }
 
 /*

@@ -112,25 +112,17 @@ static int add_remark(struct buf *list, const struct subtree_part *part, const c
 	return r < 0 ? r : json_put_str(list, span_str(remark), JSON_PYTHON);
 }
 
-/* Add the reason if the custom metadata of the step, or of that of an item, cannot be followed. */
-static int remark_metadata(struct node *n, struct buf *ret)
-{
-	struct node *step = n->ops == &node_dir_ops && n->parent ? n->parent : n;
-	struct stat st;
-	int r = step->ops == &node_step_ops ?
-			io_stat(node_step_dir(step), "_CHECKPOINT_METADATA", &st) :
-			0;
-
-	if (r == -EUCLEAN)
-		return add_remark(ret, &(struct subtree_part){ 0 }, err_text(r));
-	err_clear();
-	return 0;
-}
-
 int node_parts_remarks(struct node *n, const struct subtree *st, struct buf *ret)
 {
-	int r = remark_metadata(n, ret);
+	struct node *step = n->ops == &node_dir_ops && n->parent ? n->parent : n;
+	struct stat attr;
+	int r = 0;
 
+	/* The custom metadata of the step, or of that of an item, may be a link out of SOURCE. */
+	if (step->ops == &node_step_ops &&
+	    io_stat(node_step_dir(step), "_CHECKPOINT_METADATA", &attr) == -EUCLEAN)
+		r = add_remark(ret, &(struct subtree_part){ 0 }, err_text(-EUCLEAN));
+	err_clear();
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		const struct subtree_part *p = &st->part[i];
 		bool is_known = true;

@@ -57,11 +57,11 @@ static void shown_unref(struct shown *s)
 }
 DEFINE_AUTO(shown, struct shown, shown_unref);
 
-static int child_new(struct node *dir, struct ns *ns, struct span name, struct shown *s,
-		     const char *prefix, const struct plugin_file *file, struct node **ret)
+static int child_new(struct node *dir, struct span name, struct shown *s, const char *prefix,
+		     const struct plugin_file *file, struct node **ret)
 {
 	struct node_plugin *p;
-	int r = node_new(&plugin_node_ops, ns, dir, name, sizeof(*p), &p);
+	int r = node_new(&plugin_node_ops, dir->ns, dir, name, sizeof(*p), &p);
 
 	if (r < 0)
 		return r;
@@ -137,13 +137,13 @@ static int plugin_lookup(struct node *n, struct span name, struct node **ret)
 		if (!rest || strncmp(rest, (const char *)name.p, name.n))
 			continue;
 		if (!rest[name.n])
-			return child_new(n, n->ns, name, p->shown, "", f, ret);
+			return child_new(n, name, p->shown, "", f, ret);
 		if (rest[name.n] != '/')
 			continue;
 		if (buf_addf(&prefix, "%s%.*s/", p->prefix, SPAN_ARG(name)) < 0 ||
 		    !buf_str(&prefix))
 			return -ENOMEM;
-		return child_new(n, n->ns, name, p->shown, buf_str(&prefix), NULL, ret);
+		return child_new(n, name, p->shown, buf_str(&prefix), NULL, ret);
 	}
 	return -ENOENT;
 }
@@ -283,6 +283,6 @@ int node_plugin_lookup(struct node *dir, struct span name, const char *path, str
 	r = shown_new(plugin, source, path, &s);
 	if (r < 0)
 		return r;
-	r = child_new(dir, dir->ns, name, s, "", NULL, ret);
+	r = child_new(dir, name, s, "", NULL, ret);
 	return r < 0 ? err_at(r, "item '%s'", path) : 1;
 }

@@ -14,10 +14,6 @@
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/node_tree.h"
 
-struct node_latest {
-	struct node node;
-};
-
 static int root_stat(struct node *n, struct stat *ret)
 {
 	return ns_stat_root(n->ns, NULL, ret);
@@ -32,8 +28,9 @@ static int list_steps(struct ns *ns, bool tmp, struct step_list *ret)
 
 /* ---- latest ---- */
 
-static int latest_target(struct ns *ns, struct buf *ret)
+static int latest_readlink(struct node *n, struct buf *ret)
 {
+	struct ns *ns = n->ns;
 	auto_free char *name = NULL;
 	auto_step_list l = { 0 };
 	int r = list_steps(ns, false, &l);
@@ -44,15 +41,10 @@ static int latest_target(struct ns *ns, struct buf *ret)
 	return r < 0 ? r : buf_add_str(ret, name);
 }
 
-static int latest_readlink(struct node *n, struct buf *ret)
-{
-	return latest_target(n->ns, ret);
-}
-
 static int latest_stat(struct node *n, struct stat *ret)
 {
 	auto_buf target = { 0 };
-	int r = latest_target(n->ns, &target);
+	int r = latest_readlink(n, &target);
 
 	if (r < 0)
 		return r;
@@ -63,16 +55,17 @@ static int latest_stat(struct node *n, struct stat *ret)
 	return r;
 }
 
-static void latest_free(struct node *n)
+/* Neither `latest` nor the root has more than a node. */
+static void root_free(struct node *n)
 {
-	free(container_of(n, struct node_latest, node));
+	free(n);
 }
 
 static const struct node_ops latest_ops = {
 	.name = STEP_LATEST,
 	.stat = latest_stat,
 	.readlink = latest_readlink,
-	.free = latest_free,
+	.free = root_free,
 };
 
 /* ---- steps ---- */
@@ -99,7 +92,6 @@ static int step_child(struct node *n, struct span name, const struct stat *st, s
 
 static int root_lookup(struct node *n, struct span name, struct node **ret)
 {
-	struct node_latest *latest;
 	struct stat st;
 	int r;
 
@@ -108,14 +100,10 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 	if (span_eq(name, span_str(STEP_LATEST))) {
 		auto_buf target = { 0 };
 
-		r = latest_target(n->ns, &target);
+		r = latest_readlink(n, &target);
 		if (r < 0)
 			return r;
-		r = node_new(&latest_ops, n->ns, n, name, sizeof(*latest), &latest);
-		if (r < 0)
-			return r;
-		*ret = &latest->node;
-		return r;
+		return node_new(&latest_ops, n->ns, n, name, sizeof(**ret), ret);
 	}
 	r = draft_root_lookup(n, name, ret);
 	if (r != -ENOENT)
@@ -143,15 +131,6 @@ static void say_unmarked(struct ns *ns)
 			 all.n == 1 ? "it" : "them");
 }
 
-static void say_others(struct ns *ns, const struct step_list *l)
-{
-	if (l->n && l->n_others && !atomic_flag_test_and_set(&ns->said_others))
-		log_warn("'%s' is not listed with the steps of '%s', which are called like '%s'; "
-			 "its own name reads it%s",
-			 l->other, ns->ckpt->source->path, l->entry[l->n - 1].name,
-			 l->n_others > 1 ? "; there are others like it" : "");
-}
-
 static int root_list(struct node *n, struct listing *ret)
 {
 	auto_step_list l = { 0 };
@@ -161,16 +140,15 @@ static int root_list(struct node *n, struct listing *ret)
 		return r;
 	if (l.n == 0)
 		say_unmarked(n->ns);
-	say_others(n->ns, &l);
+	else if (l.n_others && !atomic_flag_test_and_set(&n->ns->said_others))
+		log_warn("'%s' is not listed with the steps of '%s', which are called like '%s'; "
+			 "its own name reads it%s",
+			 l.other, n->ns->ckpt->source->path, l.entry[l.n - 1].name,
+			 l.n_others > 1 ? "; there are others like it" : "");
 	r = listing_add_dots(ret, n);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = listing_add(ret, n, span_str(l.entry[i].name), DT_DIR);
 	return r < 0 ? r : draft_root_list(n, ret);
-}
-
-static void root_free(struct node *n)
-{
-	free(n);
 }
 
 static const struct node_ops root_ops = {
@@ -193,7 +171,6 @@ static const struct node_ops root_ops = {
 /* The top of a mount may be any kind of checkpoint, which determines the kind of its node. */
 int node_root_new(struct ns *ns, struct node **ret)
 {
-	struct node *n;
 	int r;
 
 	if (ns->ckpt->shape == SHAPE_ITEM)
@@ -201,10 +178,8 @@ int node_root_new(struct ns *ns, struct node **ret)
 				     ns->ckpt->only_item ? ns->ckpt->only_item : ".", ret);
 	if (ns->ckpt->shape == SHAPE_STEP)
 		return node_step_new(ns, NULL, span_str(""), ".", ret);
-	r = node_new(&root_ops, ns, NULL, span_str(""), sizeof(*n), &n);
-	if (r < 0)
-		return r;
-	n->ttl = n->child_ttl = NS_ROOT_TTL;
-	*ret = n;
-	return 0;
+	r = node_new(&root_ops, ns, NULL, span_str(""), sizeof(**ret), ret);
+	if (r >= 0)
+		(*ret)->ttl = (*ret)->child_ttl = NS_ROOT_TTL;
+	return r;
 }

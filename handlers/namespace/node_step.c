@@ -121,7 +121,7 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	return r < 0 ? r : node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
 }
 
-/* A file beside the items, or a document of the step: 1; 0: there is none. */
+/* A file beside the items, or a document of the step. */
 static int file_child(struct node_step *s, struct span name, const struct stat *st,
 		      enum stored_role role, struct node **ret)
 {
@@ -130,8 +130,7 @@ static int file_child(struct node_step *s, struct span name, const struct stat *
 
 	if (r < 0)
 		return r;
-	r = node_stored_new(&s->node, name, path, st, role, ret);
-	return r < 0 ? r : 1;
+	return node_stored_new(&s->node, name, path, st, role, ret);
 }
 
 static int step_lookup(struct node *n, struct span name, struct node **ret)
@@ -163,7 +162,7 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 	if (S_ISDIR(st.st_mode) && is_item_name(s, name))
 		return item_child(s, name, &st, ret);
 	if (S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA"))
-		return MIN(file_child(s, name, &st, STORED_DOCUMENT, ret), 0);
+		return file_child(s, name, &st, STORED_DOCUMENT, ret);
 	is_other = r >= 0 && step_has_other(name, S_ISDIR(st.st_mode) ? DT_DIR :
 						  S_ISREG(st.st_mode) ? DT_REG :
 									DT_UNKNOWN);
@@ -172,7 +171,7 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 	if (!is_other || !is_listed)
 		r = node_subtree_lookup(n, name, ret);
 	if (is_other && (is_listed || r == -ENOENT))
-		r = MIN(file_child(s, name, &st, STORED_OTHER, ret), 0);
+		r = file_child(s, name, &st, STORED_OTHER, ret);
 	return r;
 }
 

@@ -39,15 +39,6 @@ static struct node_stored *stored_of(struct node *n)
 	return container_of(n, struct node_stored, node);
 }
 
-/*
- * Whether it has a time of its own: other programs may change their files after the commit, also
- * without a change of the size.
- */
-static bool is_of_others(const struct node_stored *s)
-{
-	return s->role == STORED_BACKUP || s->role == STORED_OPAQUE || s->role == STORED_OTHER;
-}
-
 static int stored_stat(struct node *n, struct stat *ret)
 {
 	struct node_stored *s = stored_of(n);
@@ -60,7 +51,8 @@ static int stored_stat(struct node *n, struct stat *ret)
 	r = access_of(n->ns->ckpt->source, s->path, &a);
 	if (r < 0)
 		return r;
-	if (!is_of_others(s))
+	/* Other programs may change the rest after the commit, also without a change of the size. */
+	if (s->role == STORED_DOCUMENT || s->role == STORED_LEAF)
 		st.st_mtim = s->mtime;
 	if (S_ISDIR(st.st_mode))
 		ns_stat_dir(n->ns, &a, &st.st_mtim, ret);
@@ -80,12 +72,6 @@ static bool is_opaque_item(struct node *n)
 	const struct node_stored *s = stored_of(n);
 
 	return s->role == STORED_OPAQUE && s->is_dir && n->parent && n->parent->ops != n->ops;
-}
-
-/* The top of `.pytreefs/stored` for a root shows only committed steps. */
-static bool is_root_of_steps(const struct node_stored *s)
-{
-	return !strcmp(s->path, ".") && s->node.ns->ckpt->shape == SHAPE_ROOT;
 }
 
 /*
@@ -117,7 +103,7 @@ static int is_shown(struct node_stored *s, struct span name)
 		return span_eq(name, span_str(c->only_item));
 	if (s->role != STORED_BACKUP)
 		return !is_opaque_item(&s->node) || !span_eq(name, span_str("commit_success.txt"));
-	if (is_root_of_steps(s))
+	if (!strcmp(s->path, ".") && c->shape == SHAPE_ROOT)
 		return span_eq(name, span_str("metadata")) ||
 		       step_find(c->source, name, marker, false, &st);
 	if (step_name_is_tmp(name)) {

@@ -201,16 +201,10 @@ static int list_other(void *arg, const char *name, unsigned char type)
 	return listing_add(l->list, &l->d->node, span_str(name), type);
 }
 
-static int list_others(struct node_dir *d, struct listing *ret)
-{
-	struct listing_others l = { d, ret };
-
-	return d->is_item ? item_each_other(d->item, list_other, &l) : 0;
-}
-
 static int node_tree_dir_list(struct node *n, struct listing *ret)
 {
 	struct node_dir *d = dir_of(n);
+	struct listing_others others = { d, ret };
 	int r = listing_add_dots(ret, n);
 
 	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files) && r >= 0; i++) {
@@ -228,13 +222,14 @@ static int node_tree_dir_list(struct node *n, struct listing *ret)
 	}
 	if (r < 0)
 		return r;
-	r = list_others(d, ret);
+	if (d->is_item)
+		r = item_each_other(d->item, list_other, &others);
 	if (r < 0)
 		return r;
 	if (d->tree->kind == TREE_LEAF)
 		return is_listed(d, d->tree) ?
 			       listing_add(ret, n, d->tree->name, type_of(d->tree)) :
-			       r;
+			       0;
 	for (uint32_t i = 0; i < d->tree->n_children && r >= 0; i++)
 		if (is_listed(d, d->tree->children[i]))
 			r = listing_add(ret, n, d->tree->children[i]->name,

@@ -174,7 +174,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret);
 /* The same counters, and those of operations, in the text format of Prometheus. */
 int ns_metrics(struct ns *ns, struct buf *ret);
 int ns_config_json(struct ns *ns, struct buf *ret);
-int ns_version_json(struct buf *ret);
+int ns_version_json(struct ns *ns, struct buf *ret);
 
 /* Constructors of nodes, each in the file of its kind. */
 int node_root_new(struct ns *ns, struct node **ret);

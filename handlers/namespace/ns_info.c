@@ -331,7 +331,7 @@ int ns_config_json(struct ns *ns, struct buf *ret)
 	return r < 0 ? r : buf_add_str(ret, "\n  }\n}\n");
 }
 
-int ns_version_json(struct buf *ret)
+int ns_version_json(struct ns *ns, struct buf *ret)
 {
 	return buf_addf(
 		ret,

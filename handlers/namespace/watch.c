@@ -53,22 +53,17 @@ static void notify(struct watch *w, const char *name)
 		w->ns->listener.changed(w->ns->listener.arg, name);
 }
 
-/* Once, also when no program uses the mount. */
-static void say_gone(struct watch *w)
-{
-	if (w->said_gone || ns_check_there(w->ns) >= 0)
-		return;
-	w->said_gone = true;
-	log_warn("%s", err_text(-ESTALE));
-	err_clear();
-}
-
 static void watch_look(struct watch *w)
 {
 	struct stat st;
 	bool changed;
 
-	say_gone(w);
+	/* Say it once, also when no program uses the mount. */
+	if (!w->said_gone && ns_check_there(w->ns) < 0) {
+		w->said_gone = true;
+		log_warn("%s", err_text(-ESTALE));
+		err_clear();
+	}
 	if (io_stat(w->ns->ckpt->source, ".", &st) < 0) {
 		err_clear();
 		return;
@@ -87,11 +82,6 @@ static void watch_look(struct watch *w)
 		return;
 	w->last_mtim = st.st_mtim;
 	notify(w, NULL);
-}
-
-static bool is_stale(struct watch *w, const char *name)
-{
-	return node_check_name(w->ns->root, span_str(name)) == -ESTALE;
 }
 
 /* Unless a program has looked at the step since, the kernel holds the names of its draft. */
@@ -140,6 +130,7 @@ static void read_events(struct watch *w)
 
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
+		bool stale;
 
 		if (e->mask & IN_MOVE_SELF)
 			log_warn("'%s' was moved: the mount still shows it, and nothing that has "
@@ -155,7 +146,8 @@ static void read_events(struct watch *w)
 		 * The kernel does not cache that a name does not exist, and has no name of which
 		 * there is no node, such as those of directories in which drafts are made.
 		 */
-		notify(w, e->len && is_stale(w, e->name) ? e->name : NULL);
+		stale = e->len && node_check_name(w->ns->root, span_str(e->name)) == -ESTALE;
+		notify(w, stale ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
 	if (gone)
