@@ -56,11 +56,16 @@ static struct backing **passthrough_find(struct passthrough *p, const struct nod
 	return at;
 }
 
+/* Returns the kernel's number of the backing file; 0: it takes none, or it is not worth it. */
 static int register_file(struct fs *fs, int fd)
 {
 	const int files[] = { fuse_session_fd(fs->se), fd };
-	int r = broker_ask(&fs->broker, BROKER_BACKING_OPEN, "", files, 2);
+	struct stat st;
+	int r;
 
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < SMALLEST)
+		return 0;
+	r = broker_ask(&fs->broker, BROKER_BACKING_OPEN, "", files, 2);
 	/* ELOOP: below this file are too many stacked file systems. Others are shortages. */
 	if (r > 0 || r == -ELOOP || r == -EMFILE || r == -ENFILE || r == -ENOMEM)
 		return MAX(r, 0);
@@ -71,44 +76,21 @@ static int register_file(struct fs *fs, int fd)
 	return 0;
 }
 
-static void forget_file(struct fs *fs, int id)
-{
-	const int files[] = { fuse_session_fd(fs->se) };
-	char text[16];
-
-	/* When the mount has ended there is nothing to forget. */
-	snprintf(text, sizeof(text), "%d", id);
-	broker_ask(&fs->broker, BROKER_BACKING_CLOSE, text, files, 1);
-}
-
-static bool is_large(int fd)
-{
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && st.st_size >= SMALLEST;
-}
-
-/* Whether any file of the inode is open, which has decided for those that come. */
-static bool passthrough_is_decided(struct passthrough *p, const struct node *n)
-{
-	bool is_decided;
-
-	pthread_mutex_lock(&p->lock);
-	is_decided = *passthrough_find(p, n);
-	pthread_mutex_unlock(&p->lock);
-	return is_decided;
-}
-
 void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 {
 	struct passthrough *p = &fs->passthrough;
 	int id = 0, fd = -1;
 	struct backing *b, **at;
+	bool is_open;
 
 	serving()->backing_id = 0;
 	if (!f->ops->stored || !(fs->init.granted & FUSE_PASSTHROUGH))
 		return;
-	if (!passthrough_is_decided(p, f->node))
+	/* Any file of the inode that is open has decided for those that come. */
+	pthread_mutex_lock(&p->lock);
+	is_open = *passthrough_find(p, f->node);
+	pthread_mutex_unlock(&p->lock);
+	if (!is_open)
 		fd = f->ops->stored(f);
 	pthread_mutex_lock(&p->lock);
 	at = passthrough_find(p, f->node);
@@ -117,7 +99,7 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 		b = calloc(1, sizeof(*b));
 		if (b) {
 			b->node = f->node;
-			b->id = fd >= 0 && is_large(fd) ? register_file(fs, fd) : 0;
+			b->id = register_file(fs, fd);
 			*at = b;
 		}
 	}
@@ -139,8 +121,10 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 
 void passthrough_close(struct fs *fs, struct file *f)
 {
+	const int files[] = { fuse_session_fd(fs->se) };
 	struct passthrough *p = &fs->passthrough;
 	struct backing *b, **at;
+	char id[16];
 
 	serving()->backing_id = 0;
 	if (!f->is_counted)
@@ -150,8 +134,10 @@ void passthrough_close(struct fs *fs, struct file *f)
 	b = *at;
 	if (--b->users == 0) {
 		*at = b->next;
+		/* When the mount has ended there is nothing to forget. */
+		snprintf(id, sizeof(id), "%d", b->id);
 		if (b->id)
-			forget_file(fs, b->id);
+			broker_ask(&fs->broker, BROKER_BACKING_CLOSE, id, files, 1);
 		free(b);
 	}
 	pthread_mutex_unlock(&p->lock);

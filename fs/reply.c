@@ -17,18 +17,25 @@
 #include "fs/operations.h"
 #include "fs/pipes.h"
 
-/* Failures that are never logged. */
+/* Some failures are never logged, and some only if they have a note. */
 static bool is_silent(int code)
 {
-	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS ||
-	       code == -EINTR;
-}
-
-/* Failures that are logged only if they have a note. */
-static bool is_silent_without_note(int code)
-{
-	return code == -ENOENT || code == -EOPNOTSUPP || code == -EROFS || code == -EACCES ||
-	       code == -ENAMETOOLONG;
+	switch (code) {
+	case -ENODATA:
+	case -ERANGE:
+	case -ENXIO:
+	case -ENOSYS:
+	case -EINTR:
+		return true;
+	case -ENOENT:
+	case -EOPNOTSUPP:
+	case -EROFS:
+	case -EACCES:
+	case -ENAMETOOLONG:
+		return !*err_where(code);
+	default:
+		return code >= 0;
+	}
 }
 
 /*
@@ -61,9 +68,7 @@ static int errno_of(int code, const char *op)
 
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 {
-	bool silent = is_silent(code) || (is_silent_without_note(code) && !*err_where(code));
-
-	if (code < 0 && !silent) {
+	if (!is_silent(code)) {
 		struct fs *fs = fuse_req_userdata(req);
 		auto_buf path = { 0 };
 
@@ -76,56 +81,53 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 	fuse_reply_err(req, errno_of(code, op));
 }
 
-/*
- * The reply could not be sent, since the caller is gone; the kernel has dropped its lookup count.
- */
-static void reply_take_back(int r, struct node *n)
-{
-	if (r == -ENOENT)
-		node_unref(n, 1);
-}
-
 /* Every reply clears the thread's note, so that it cannot explain a later failure. */
 
-void reply_entry(fuse_req_t req, struct node *n, const char *op)
+/* Fill in a new name's node and attributes, or else reply that it failed. */
+static bool entry_begin(fuse_req_t req, struct node *n, const char *op,
+			struct fuse_entry_param *ret)
 {
-	struct fs *fs = fuse_req_userdata(req);
-	struct fuse_entry_param e;
 	struct stat st;
 	int r = node_stat(n, &st);
 
 	if (r < 0) {
 		reply_code(req, r, op, n);
 		node_unref(n, 1);
-		return;
+		return false;
 	}
 	err_clear();
-	fs_entry_take(fs, n, &st, &e);
-	reply_take_back(fuse_reply_entry(req, &e), n);
+	fs_entry_take(fuse_req_userdata(req), n, &st, ret);
+	return true;
+}
+
+/* Returns false if the caller is gone: the kernel has dropped its lookup count. */
+static bool entry_end(int r, struct node *n)
+{
+	if (r == -ENOENT)
+		node_unref(n, 1);
+	return r != -ENOENT;
+}
+
+void reply_entry(fuse_req_t req, struct node *n, const char *op)
+{
+	struct fuse_entry_param e;
+
+	if (entry_begin(req, n, op, &e))
+		entry_end(fuse_reply_entry(req, &e), n);
 }
 
 bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi)
 {
-	struct fs *fs = fuse_req_userdata(req);
 	struct fuse_entry_param e;
-	struct stat st;
-	int r = node_stat(n, &st);
 
-	if (r < 0) {
-		reply_code(req, r, "create", n);
-		node_unref(n, 1);
+	if (!entry_begin(req, n, "create", &e))
 		return false;
-	}
-	err_clear();
-	fs_entry_take(fs, n, &st, &e);
 	/*
 	 * Programs stat a file right after they create it. The kernel drops these attributes at the
 	 * first write.
 	 */
 	e.attr_timeout = NS_ROOT_TTL;
-	r = fuse_reply_create(req, &e, fi);
-	reply_take_back(r, n);
-	return r != -ENOENT;
+	return entry_end(fuse_reply_create(req, &e, fi), n);
 }
 
 void reply_attr(fuse_req_t req, struct node *n, const char *op)
