@@ -81,13 +81,6 @@ static void reply(int fd, int result)
 	broker_packet_send(fd, &value, sizeof(value), NULL, 0);
 }
 
-static void reply_with_file(int fd, int file)
-{
-	int32_t value = 0;
-
-	broker_packet_send(fd, &value, sizeof(value), &file, 1);
-}
-
 static int wait_for(pid_t pid)
 {
 	int status = 0;
@@ -237,11 +230,9 @@ static int open_log(const struct parameters *p)
 static void send_log(int fd, const struct parameters *p)
 {
 	auto_close int file = open_log(p);
+	int32_t value = MIN(file, 0);
 
-	if (file < 0)
-		reply(fd, file);
-	else
-		reply_with_file(fd, file);
+	broker_packet_send(fd, &value, sizeof(value), &file, file >= 0);
 }
 
 static int connect_to_syslog(void)
@@ -325,27 +316,13 @@ static void broker_main_serve(int fd, const struct parameters *p, struct request
 		;
 }
 
-/* The log itself may have been renamed by now. */
-static void find_log(struct parameters *p)
-{
-	static char path[BROKER_TEXT_MAX + 1];
-	char *name;
-
-	p->log_dir = -1;
-	if (!*p->log)
-		return;
-	snprintf(path, sizeof(path), "%s", p->log);
-	name = strrchr(path, '/') + 1;
-	p->log = name;
-	name[-1] = '\0';
-	p->log_dir = open(*path ? path : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-}
-
 /* Take the parts of the first packet, each of which ends with a NUL. */
 static void take_parameters(const struct request *q, struct parameters *p)
 {
 	const char **const parts[] = { &p->mountpoint, &p->on_commit, &p->log };
+	static char path[BROKER_TEXT_MAX + 1];
 	size_t at = 0;
+	char *name;
 
 	memcpy(p->text, q->text, sizeof(p->text));
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -353,7 +330,15 @@ static void take_parameters(const struct request *q, struct parameters *p)
 		at = MIN(at + strlen(p->text + at) + 1, q->n);
 	}
 	snprintf(p->tag, sizeof(p->tag), "pytreefs[%d]", (int)getppid());
-	find_log(p);
+	p->log_dir = -1;
+	if (!*p->log)
+		return;
+	/* Only its directory is opened: the log itself may have been renamed by now. */
+	snprintf(path, sizeof(path), "%s", p->log);
+	name = strrchr(path, '/') + 1;
+	p->log = name;
+	name[-1] = '\0';
+	p->log_dir = open(*path ? path : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* Whether the mount, whose process is gone, is still there, and no other one over it. */

@@ -42,15 +42,6 @@ void dir_note_stat(fuse_req_t req, const struct node *n)
 		atomic_store_explicit(slot, caller, memory_order_relaxed);
 }
 
-/* Also for a caller in another namespace, whose thread number is unknown. */
-static bool wants_attributes(fuse_req_t req)
-{
-	uint32_t caller;
-	_Atomic uint32_t *slot = stat_slot(req, &caller);
-
-	return atomic_load_explicit(slot, memory_order_relaxed) == caller || caller == 0;
-}
-
 /* The kernel passes names that are longer than statfs(2) allows. */
 static int dir_check_name(const char *name)
 {
@@ -58,20 +49,6 @@ static int dir_check_name(const char *name)
 		return fail(-ENAMETOOLONG, "a name of %zu bytes, the limit is %d", strlen(name),
 			    LIMIT_NAME_BYTES);
 	return 0;
-}
-
-/*
- * Log why a name that looks like a view does not exist, with step and leaf. Programs look a name up
- * before they create it, so a name that is too long is refused here.
- */
-static void report_absent(const struct node *dir, const char *name, int r)
-{
-	auto_buf path = { 0 };
-
-	node_path(dir, &path);
-	log_info("no '%s%s%s': %s", path.n ? buf_str(&path) : "", path.n ? "/" : "", name,
-		 err_text(r));
-	err_clear();
 }
 
 static int look_up_for_caller(fuse_req_t req, struct node *dir, const char *name, struct node **ret)
@@ -98,18 +75,27 @@ static int look_up_for_caller(fuse_req_t req, struct node *dir, const char *name
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent), *n;
+	auto_buf path = { 0 };
 	int r;
 
 	trace(TRACE_FS, "lookup '%s'", name);
 	r = look_up_for_caller(req, dir, name, &n);
-	if (r < 0) {
-		if ((r == -ENOENT || strlen(name) > LIMIT_NAME_BYTES) && *err_where(r))
-			report_absent(dir, name, r);
-		reply_code(req, r, "look up in", dir);
-	} else {
+	if (r >= 0) {
 		dir_note_stat(req, n);
 		reply_entry(req, n, "stat");
+		return;
 	}
+	/*
+	 * Log why a name that looks like a view does not exist, with step and leaf. Programs look a
+	 * name up before they create it, so a name that is too long is refused here.
+	 */
+	if ((r == -ENOENT || strlen(name) > LIMIT_NAME_BYTES) && *err_where(r)) {
+		node_path(dir, &path);
+		log_info("no '%s%s%s': %s", path.n ? buf_str(&path) : "", path.n ? "/" : "", name,
+			 err_text(r));
+		err_clear();
+	}
+	reply_code(req, r, "look up in", dir);
 }
 
 static void open_dir_free(struct fs *fs, struct dir_handle *h)
@@ -129,9 +115,14 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct node *n = fs_node(fs, ino);
 	struct dir_handle *h = calloc(1, sizeof(*h));
 	int r = h ? 0 : -ENOMEM;
+	uint32_t caller;
+	_Atomic uint32_t *slot = stat_slot(req, &caller);
+	/* A caller in another namespace, whose thread number is unknown, may want attributes. */
+	bool wants_attributes = !caller ||
+				atomic_load_explicit(slot, memory_order_relaxed) == caller;
 
-	fi->keep_cache = node_list_is_fixed(n);
-	fi->cache_readdir = fi->keep_cache && !wants_attributes(req);
+	fi->keep_cache = n->ops->list_is_fixed && n->ops->list_is_fixed(n);
+	fi->cache_readdir = fi->keep_cache && !wants_attributes;
 	trace(TRACE_FS, "opendir '%s'%s", n->name, fi->cache_readdir ? ", to be kept" : "");
 	/* The kernel does not request names that it has cached. */
 	if (r >= 0 && !fi->keep_cache) {

@@ -93,13 +93,6 @@ static void send_paths(struct forget *f, struct span paths)
 		 strerror(code));
 }
 
-static bool descriptors_are_few(void)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS_FEW;
-}
-
 static void *forget_run(void *arg)
 {
 	struct forget *f = arg;
@@ -125,6 +118,7 @@ static void *forget_run(void *arg)
 
 int forget_start(struct forget *f, const char *mountpoint, struct broker *broker)
 {
+	struct rlimit limit;
 	int r;
 
 	*f = (struct forget){ .mountpoint = mountpoint, .broker = broker, .alive = -1, .to = -1 };
@@ -134,7 +128,7 @@ int forget_start(struct forget *f, const char *mountpoint, struct broker *broker
 	 * If descriptors may run out, the helper runs before the first request: programs could
 	 * use them up faster than it starts.
 	 */
-	if (descriptors_are_few())
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < DESCRIPTORS_FEW)
 		open_helper(f);
 	r = thread_start(&f->thread, "forget", forget_run, f);
 	if (r >= 0)
@@ -186,15 +180,6 @@ void forget_stop(struct forget *f)
 
 /* ---- the helper ---- */
 
-/*
- * A link across file systems always fails, so nothing is ever created. But first, the kernel looks
- * the name up as one that must not exist.
- */
-static bool forget_look_up(const char *path)
-{
-	return linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, path, 0) < 0;
-}
-
 int forget_help(void)
 {
 	auto_buf paths = { 0 };
@@ -208,9 +193,15 @@ int forget_help(void)
 		if (n > 0 && buf_add(&paths, piece, (size_t)n) < 0)
 			return 1;
 		while (at < paths.n && memchr(paths.p + at, 0, paths.n - at)) {
-			if (!forget_look_up((const char *)paths.p + at))
+			const char *path = (const char *)paths.p + at;
+
+			/*
+			 * A link across file systems always fails, so nothing is ever created. But
+			 * first, the kernel looks the name up as one that must not exist.
+			 */
+			if (linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, path, 0) == 0)
 				return 1;
-			at += strlen((const char *)paths.p + at) + 1;
+			at += strlen(path) + 1;
 		}
 		if (at)
 			memmove(paths.p, paths.p + at, paths.n - at);

@@ -59,7 +59,6 @@ struct dir_handle {
 extern const struct fuse_lowlevel_ops fs_ops;
 
 struct node *fs_node(struct fs *fs, fuse_ino_t ino);
-fuse_ino_t fs_ino(const struct fs *fs, const struct node *n);
 /* Fill in the reply with a node, which gets a lookup count of the kernel. Takes the reference. */
 void fs_entry_take(struct fs *fs, struct node *n, const struct stat *st,
 		   struct fuse_entry_param *ret);

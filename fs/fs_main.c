@@ -120,17 +120,6 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	return r;
 }
 
-/* From the reply to INIT on the kernel waits for all queues: without them there is no mount. */
-static void start_queues(struct fs *fs)
-{
-	int r = queues_start(fs->queues);
-
-	if (r >= 0)
-		return;
-	log_error("cannot serve requests over io_uring: %s; -o fuse_uring=off", err_text(r));
-	signals_end();
-}
-
 static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 {
 	struct fs *fs = userdata;
@@ -146,8 +135,16 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 		return r;
 	if (is_init && fs->init.granted & FUSE_PASSTHROUGH)
 		memory_files_allow(fs->ns->memory, true);
-	if (is_init && fs->init.granted & FUSE_OVER_IO_URING)
-		start_queues(fs);
+	/* From now on the kernel waits for all queues: without them there is no mount. */
+	if (is_init && fs->init.granted & FUSE_OVER_IO_URING) {
+		int started = queues_start(fs->queues);
+
+		if (started < 0) {
+			log_error("cannot serve requests over io_uring: %s; -o fuse_uring=off",
+				  err_text(started));
+			signals_end();
+		}
+	}
 	return r;
 }
 

@@ -16,16 +16,11 @@ struct node *fs_node(struct fs *fs, fuse_ino_t ino)
 	return ino == FUSE_ROOT_ID ? fs->ns->root : (struct node *)(uintptr_t)ino;
 }
 
-fuse_ino_t fs_ino(const struct fs *fs, const struct node *n)
-{
-	return n == fs->ns->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
-}
-
 void fs_entry_take(struct fs *fs, struct node *n, const struct stat *st,
 		   struct fuse_entry_param *ret)
 {
 	*ret = (struct fuse_entry_param){
-		.ino = fs_ino(fs, n),
+		.ino = n == fs->ns->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n,
 		.attr = *st,
 		.attr_timeout = node_attr_ttl(n),
 		.entry_timeout = n->ttl,

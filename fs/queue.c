@@ -85,13 +85,6 @@ struct queues {
 	struct queue_server server[];
 };
 
-static struct iovec *buffers_of(struct queue_server *s, struct iovec v[2])
-{
-	v[0] = (struct iovec){ s->header, sizeof(*s->header) };
-	v[1] = (struct iovec){ s->payload, PAYLOAD_BYTES };
-	return v;
-}
-
 /* The bytes of a request as /dev/fuse has them, the payload where it is. */
 static int queue_put_together(struct queue_server *s, struct fuse_buf *ret)
 {
@@ -150,25 +143,20 @@ static void serve_request(struct queue_server *s)
 	}
 }
 
-/* Where its callers are; anywhere else serves them, too. */
-static void bind_to_processor(unsigned number)
-{
-	cpu_set_t one;
-
-	CPU_ZERO(&one);
-	CPU_SET(number, &one);
-	sched_setaffinity(0, sizeof(one), &one);
-}
-
 static void *serve_queue(void *arg)
 {
 	struct queue_server *s = arg;
 	struct ring_command c = { .queue = (uint16_t)s->queue };
+	const struct iovec buffers[] = { { s->header, sizeof(*s->header) },
+					 { s->payload, PAYLOAD_BYTES } };
 	int fd = fuse_session_fd(s->all->fs->se), r;
-	struct iovec v[2];
+	cpu_set_t one;
 
-	bind_to_processor(s->queue);
-	r = command_ring_run(s->ring, fd, CMD_REGISTER, &c, sizeof(c), buffers_of(s, v), 2);
+	/* Run where its callers are; anywhere else serves them, too. */
+	CPU_ZERO(&one);
+	CPU_SET(s->queue, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	r = command_ring_run(s->ring, fd, CMD_REGISTER, &c, sizeof(c), buffers, 2);
 	while (r == 0) {
 		serve_request(s);
 		c.commit_id = s->header->entry.commit_id;

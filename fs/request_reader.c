@@ -56,16 +56,6 @@ static void unpark(struct request_reader *w)
 		}
 }
 
-/* Sleep until another thread un-parks this one. */
-static void park(struct request_reader *w)
-{
-	atomic_fetch_add(&w->parked, 1);
-	if (!atomic_exchange(&w->watched, true))
-		sem_post(&w->watch);
-	while (sem_wait(&w->places) < 0 && errno == EINTR)
-		;
-}
-
 /* Returns true as soon as a request is ready; yields the processor between two polls. */
 static bool poll_for(int fd)
 {
@@ -132,8 +122,14 @@ ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t 
 	atomic_store_explicit(&w->done, now, memory_order_relaxed);
 	if (now - self->read_at > SLOW_NS)
 		atomic_store_explicit(&w->streak, 0, memory_order_relaxed);
-	if (is_burst(w) && atomic_load(&w->waiters) > 0)
-		park(w);
+	if (is_burst(w) && atomic_load(&w->waiters) > 0) {
+		/* Sleep until another thread un-parks this one. */
+		atomic_fetch_add(&w->parked, 1);
+		if (!atomic_exchange(&w->watched, true))
+			sem_post(&w->watch);
+		while (sem_wait(&w->places) < 0 && errno == EINTR)
+			;
+	}
 	atomic_fetch_add(&w->waiters, 1);
 	burst = is_burst(w);
 	*ret_polled = burst && poll_for(fd);

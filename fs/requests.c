@@ -174,15 +174,6 @@ static struct waiting *requests_take_out(struct requests *q, struct waiting **at
 	return w;
 }
 
-static void put_first(struct requests *q, struct waiting *w)
-{
-	w->next = q->first;
-	if (!q->first)
-		q->last = &w->next;
-	q->first = w;
-	atomic_fetch_add(&q->n_waiting, 1);
-}
-
 /* Called with the lock held. */
 static struct waiting *first_that_may(struct requests *q)
 {
@@ -265,14 +256,6 @@ static void note_interrupt(struct requests *q, const void *buf, size_t n)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* Any thread: a request was taken from the kernel. */
-static void requests_count(struct fs *fs, const void *buf, size_t n, bool polled)
-{
-	init_see_request(&fs->init, buf, n);
-	atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
-}
-
 /* A thread of the loop reads for the first time. */
 static struct server *requests_enter(struct requests *q)
 {
@@ -314,7 +297,10 @@ ssize_t requests_read(struct requests *q, int fd, void *buf, size_t n)
 			note_interrupt(q, buf, (size_t)r);
 			continue;
 		}
-		requests_count(q->fs, buf, (size_t)r, polled);
+		init_see_request(&q->fs->init, buf, (size_t)r);
+		atomic_fetch_add_explicit(&q->fs->ns->requests, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&q->fs->ns->requests_polled, polled,
+					  memory_order_relaxed);
 		if (requests_may_begin(q, self, fd, buf, (size_t)r))
 			return r;
 	}
@@ -381,7 +367,11 @@ static bool start_one_more(struct requests *q)
 			q->more++;
 			return true;
 		}
-		put_first(q, w);
+		w->next = q->first;
+		if (!q->first)
+			q->last = &w->next;
+		q->first = w;
+		atomic_fetch_add(&q->n_waiting, 1);
 	}
 	if (s)
 		server_free(s);

@@ -411,11 +411,6 @@ int node_stat(struct node *n, struct stat *ret)
 	return r;
 }
 
-bool node_list_is_fixed(const struct node *n)
-{
-	return n->ops->list_is_fixed && n->ops->list_is_fixed(n);
-}
-
 int node_list(struct node *n, struct listing *ret)
 {
 	return n->ops->list ? check_absent(n, n->ops->list(n, ret)) :

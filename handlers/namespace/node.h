@@ -82,7 +82,10 @@ struct node_ops {
 	/* Make a node for a name, with ops and private state (node_new()); -ENOENT. */
 	int (*lookup)(struct node *dir, struct span name, struct node **ret);
 	int (*list)(struct node *dir, struct listing *ret);
-	/* Whether it has the same names as long as it lives. NULL: no. */
+	/*
+	 * Whether it has the same names as long as it lives, so that the kernel may cache a
+	 * listing. NULL: no.
+	 */
 	bool (*list_is_fixed)(const struct node *dir);
 	int (*open)(struct node *n, int flags, struct file **ret);
 	int (*readlink)(struct node *n, struct buf *ret);
@@ -183,8 +186,6 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name);
 
 int node_stat(struct node *n, struct stat *ret);
 int node_list(struct node *n, struct listing *ret);
-/* Whether all listings of the directory are equal, so that the kernel may cache one. */
-bool node_list_is_fixed(const struct node *n);
 int node_open(struct node *n, int flags, struct file **ret);
 int node_readlink(struct node *n, struct buf *ret);
 int node_xattr_list(struct node *n, struct buf *ret);
