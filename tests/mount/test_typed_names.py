@@ -64,6 +64,12 @@ def test_commands_that_change_a_step_find_it(run, root, typed):
     assert run('gc', '-n', root / typed).stdout == run('gc', '-n', root / STEP).stdout == '0 would be removed, 0 B\n'
 
 
+def test_of_what_latest_lacks_the_step_is_named(run, root, tmp_path):
+    assert f"'{root}' has no 'latest/nothing' (latest is '{STEP}')\n" in run('ls', root / 'latest/nothing', ok=False).stderr
+    (tmp_path / 'none').mkdir()
+    assert "has no 'latest': it has no steps yet\n" in run('ls', tmp_path / 'none/latest', ok=False).stderr
+
+
 # A path in a checkpoint, what it is, and what has to be named where a whole one is wanted.
 PARTS = [(f'{STEP}/state/params', 'a directory of leaves', f'{STEP}/state'), (f'{STEP}/state/params/embed/table.npy', 'a leaf', f'{STEP}/state'),
          ('latest/state/params/embed/table', 'a leaf', 'latest/state'), (f'{STEP}/metrics/metrics', 'a file', STEP),

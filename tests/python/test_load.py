@@ -132,7 +132,7 @@ def test_a_mistyped_key_is_told_the_nearest():
 
 
 def test_a_directory_without_a_step_is_not_said_to_have_one(tmp_path):
-    for path, said in ((tmp_path, 'is a directory of steps: it has none yet'), (tmp_path / 'latest', "has no 'latest'")):
+    for path, said in ((tmp_path, 'is a directory of steps: it has none yet'), (tmp_path / 'latest', "has no 'latest': it has no steps yet")):
         with pytest.raises(pytreefs.Error) as e:
             pytreefs.load(path)
         assert e.value.strerror.endswith(said)

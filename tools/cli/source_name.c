@@ -178,9 +178,23 @@ bool source_stores(struct node *root, const char *path)
 	return at->ops == &node_dir_ops;
 }
 
+/* Append which step `latest` is, if the path leads through it. */
+static void add_latest(struct node *dir, const char *path, struct buf *ret)
+{
+	const struct ckpt *ckpt = dir->ns->ckpt;
+	auto_free char *step = NULL;
+
+	if (!node_is_root(dir) || !span_eq(span_of(path, strcspn(path, "/")), span_str(STEP_LATEST)))
+		return;
+	if (step_meant(ckpt->source, span_str(STEP_LATEST), ckpt_needs_marker(ckpt), &step) < 0)
+		buf_add_str(ret, ": it has no steps yet");
+	else
+		buf_addf(ret, " (" STEP_LATEST " is '%s')", step);
+}
+
 int fail_absent_name(struct node *dir, const char *source, const char *path, bool deep)
 {
-	auto_buf near = { 0 };
+	auto_buf near = { 0 }, latest = { 0 };
 	size_t n;
 	auto_node *at = deepest(dir, path, &n);
 	auto_free char *typed = span_dup_str(span_of(path + n, strcspn(path + n, "/")));
@@ -189,11 +203,13 @@ int fail_absent_name(struct node *dir, const char *source, const char *path, boo
 		nearest_in(at, typed, &near);
 	if (typed && *typed && !near.n && deep)
 		deeper_in(at, path + n, &near);
+	add_latest(dir, path, &latest);
 	err_clear();
 	if (!near.n)
-		return fail(-ENOENT, "'%s' has no '%s'", source, path);
-	return fail(-ENOENT, "'%s' has no '%s'; did you mean '%.*s%.*s'?", source, path, (int)n,
-		    path, SPAN_ARG(buf_span(&near)));
+		return fail(-ENOENT, "'%s' has no '%s'%.*s", source, path,
+			    SPAN_ARG(buf_span(&latest)));
+	return fail(-ENOENT, "'%s' has no '%s'%.*s; did you mean '%.*s%.*s'?", source, path,
+		    SPAN_ARG(buf_span(&latest)), (int)n, path, SPAN_ARG(buf_span(&near)));
 }
 
 /* ---- directories of something else on a path ---- */
