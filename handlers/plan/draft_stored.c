@@ -242,7 +242,8 @@ int plan_say_how_to_mark(const struct plan *p, int r)
 	enum name_ext ext;
 	bool say;
 
-	if (r != -EINVAL || !p->strict || !p->item->is_dir || p->kind != PLAN_TREE)
+	/* Names can be marked in a mount only, whose drafts need the name of a step. */
+	if (r != -EINVAL || !p->strict || !p->item->is_dir || p->kind != PLAN_TREE || d->any_name)
 		return r;
 	err_save(r, &why);
 	say = p->hint ? 0 : has_arrays(p->item) == 0;
