@@ -68,3 +68,12 @@ def test_a_first_step_that_is_begun_in_place_makes_a_root(run, tmp_path):
     assert 'abandoned draft' in run('gc', '-n', tmp_path / 'run').stdout
     (step / '.pytreefs-draft').rename(step / 'notes.txt')
     assert 'is not a checkpoint' in run('gc', '-n', tmp_path / 'run', ok=False).stderr
+
+
+@pytest.mark.parametrize('words, why', [
+    (['export', ITEM, 's3://bucket/x'], "'s3://bucket/x' is not written: files and directories of leaves are written to this machine only"),
+    (['save', '.', 'out/1'], "'.' has no leaf and no step"), (['save', ITEM.parents[1], 'out/1'], f"'{ITEM.parents[1]}' is a directory of steps"),
+    (['save', ITEM, '/proc/9'], "'/proc/9' is not written: cannot make directory"), (['convert', ITEM, '/proc/x/9'], "in '/proc': cannot make directory 'x'")])
+def test_what_is_not_written_is_named(run, tmp_path, words, why):
+    r = run(*words, ok=False, cwd=tmp_path)
+    assert r.returncode == 1 and r.stderr.startswith('pytreefs: ' + why) and not os.listdir(tmp_path), r.stderr

@@ -436,6 +436,18 @@ static int run_convert(struct cmd_args *a)
 	return r < 0 ? r : group_end(group, convert_one(a, group));
 }
 
+/* An empty directory is a directory of steps, too. */
+static int fail_root(const struct input *in)
+{
+	auto_listing l = { 0 };
+	int r = node_list(in->source.node, &l);
+
+	if (r < 0)
+		return r;
+	return l.n <= 2 ? fail(-EINVAL, "'%s' has no leaf and no step", in->path) :
+			  fail(-EINVAL, "'%s' is a directory of steps: name one of them", in->path);
+}
+
 static int save_open(struct job *j, struct cmd_args *a, struct rank_group *group, struct input *ret)
 {
 	auto_free char *dir = NULL, *name = NULL;
@@ -453,7 +465,7 @@ static int save_open(struct job *j, struct cmd_args *a, struct rank_group *group
 	if (r < 0)
 		return r;
 	if (ret->is_root)
-		return fail(-EINVAL, "'%s' is a directory of steps: name one of them", ret->path);
+		return fail_root(ret);
 	return path_check_outside(a->arg[1], dir, false);
 }
 

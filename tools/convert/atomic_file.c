@@ -17,6 +17,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/path.h"
 #include "core/step/detect.h"
 #include "tools/convert/input.h"
 #include "tools/cli/parallel_for.h"
@@ -129,8 +130,12 @@ int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool 
 	auto_atomic_file n = { .is_dir = is_dir, .force = force, .lock = -1 };
 	struct abandoned abandoned = { .n = &n };
 	auto_free char *dir = NULL;
-	int r = path_split(path, &dir, &n.name);
+	int r;
 
+	if (path_is_url(path))
+		return fail(-EOPNOTSUPP, "files and directories of leaves are written to this "
+					 "machine only, not to a URL");
+	r = path_split(path, &dir, &n.name);
 	if (r < 0)
 		return r;
 	r = path_check_outside(path, dir, false);

@@ -392,8 +392,10 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 	}
 	if (r < 0)
 		return r;
-	r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name),
-					       layout == LAYOUT_DIRECT, &n.draft));
+	r = draft_begin_as(&n.ns->drafts, span_str(n.name), layout == LAYOUT_DIRECT, &n.draft);
+	if (r < 0 && !path_is_url(path))
+		r = err_at(r, "'%s' is not written", path);
+	r = group_reduce(group, r);
 	if (r < 0)
 		return r;
 	n.draft->replaces = force;

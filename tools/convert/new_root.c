@@ -73,7 +73,7 @@ int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 		*at = '\0';
 		r = io_dirop(ret->above, IO_MKDIR, ret->names, NULL, IO_DIR_MODE);
 		if (r < 0 && r != -EEXIST)
-			return r;
+			return err_at(r, "in '%s'", dir);
 		*at = '/';
 		if (r == -EEXIST) {
 			ret->others = (size_t)(at - ret->names);
