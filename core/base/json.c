@@ -13,6 +13,7 @@
 #include "core/base/json.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -99,43 +100,37 @@ bool json_hex4(struct span s, unsigned *ret)
 
 static int pre_escape_backslash(struct pre_escape *c)
 {
-	unsigned v;
-	int r;
+	bool is_code = c->in.n - c->at >= 2 && c->in.p[c->at + 1] == 'u';
+	size_t n = is_code ? 6 : 2;
+	unsigned v = UINT_MAX;
 
 	if (c->in.n - c->at < 2)
 		return pre_escape_bad(c, "string is truncated");
-	if (c->in.p[c->at + 1] != 'u') {
-		if (!strchr("\"\\/bfnrt", c->in.p[c->at + 1]) || c->in.p[c->at + 1] == '\0')
-			return pre_escape_bad(c, "unknown escape");
-		r = buf_add(c->out, c->in.p + c->at, 2);
-		c->at += 2;
-		return r;
-	}
-	if (!json_hex4(span_from(c->in, c->at + 2), &v))
+	if (is_code && !json_hex4(span_from(c->in, c->at + 2), &v))
 		return pre_escape_bad(c, "malformed \\u escape");
+	if (!is_code && (!strchr("\"\\/bfnrt", c->in.p[c->at + 1]) || !c->in.p[c->at + 1]))
+		return pre_escape_bad(c, "unknown escape");
 	if (v <= 1)
-		r = buf_add_str(c->out, v ? "\\u00011" : "\\u00010");
+		buf_add_str(c->out, v ? "\\u00011" : "\\u00010");
 	else
-		r = buf_add(c->out, c->in.p + c->at, 6);
-	c->at += 6;
-	return r;
+		buf_add(c->out, c->in.p + c->at, n);
+	c->at += n;
+	return 0;
 }
 
 static int pre_escape_string(struct pre_escape *c)
 {
-	int r = buf_add_byte(c->out, '"');
-
+	buf_add_byte(c->out, '"');
 	c->at++;
-	while (r >= 0) {
-		size_t from = c->at;
+	while (!buf_failed(c->out)) {
+		size_t from = c->at, n;
+		int r;
 
 		/* Runs of plain ASCII are copied as a whole. */
 		while (c->at < c->in.n && c->in.p[c->at] >= 0x20 && c->in.p[c->at] < 0x80 &&
 		       c->in.p[c->at] != '"' && c->in.p[c->at] != '\\')
 			c->at++;
-		r = buf_add(c->out, c->in.p + from, c->at - from);
-		if (r < 0)
-			return r;
+		buf_add(c->out, c->in.p + from, c->at - from);
 		if (c->at == c->in.n)
 			return pre_escape_bad(c, "string is truncated");
 		if (c->in.p[c->at] == '"') {
@@ -144,17 +139,17 @@ static int pre_escape_string(struct pre_escape *c)
 		}
 		if (c->in.p[c->at] == '\\') {
 			r = pre_escape_backslash(c);
-		} else {
-			size_t n = utf8_len(span_from(c->in, c->at));
-
-			if (n < 2)
-				return pre_escape_bad(c, n ? "control character in a string" :
-							     "not UTF-8");
-			r = buf_add(c->out, c->in.p + c->at, n);
-			c->at += n;
+			if (r < 0)
+				return r;
+			continue;
 		}
+		n = utf8_len(span_from(c->in, c->at));
+		if (n < 2)
+			return pre_escape_bad(c, n ? "control character in a string" : "not UTF-8");
+		buf_add(c->out, c->in.p + c->at, n);
+		c->at += n;
 	}
-	return r;
+	return buf_failed(c->out);
 }
 
 static bool is_digit(struct span s, size_t at)
@@ -195,29 +190,24 @@ size_t json_number_len(struct span s)
 	return at;
 }
 
-static int pre_escape_number(struct pre_escape *c)
-{
-	size_t n = json_number_len(span_from(c->in, c->at));
-	int r;
-
-	if (!n)
-		return pre_escape_bad(c, "malformed number");
-	r = buf_addf(c->out, "\"\\u0001n%.*s\"", (int)n, (const char *)c->in.p + c->at);
-	c->at += n;
-	return r;
-}
-
 /* Copy until the input ends or, to find where cJSON failed, the output has `stop` bytes. */
 static int pre_escape_run(struct pre_escape *c, size_t stop)
 {
-	while (c->at < c->in.n && c->out->n < stop) {
+	while (c->at < c->in.n && c->out->n < stop && !buf_failed(c->out)) {
 		uint8_t ch = c->in.p[c->at];
+		size_t n;
 		int r;
 
 		if (ch == '"') {
 			r = pre_escape_string(c);
+			if (r < 0)
+				return r;
 		} else if (ch == '-' || (ch >= '0' && ch <= '9') || ch == 'N' || ch == 'I') {
-			r = pre_escape_number(c);
+			n = json_number_len(span_from(c->in, c->at));
+			if (!n)
+				return pre_escape_bad(c, "malformed number");
+			buf_addf(c->out, "\"\\u0001n%.*s\"", (int)n, (const char *)c->in.p + c->at);
+			c->at += n;
 		} else {
 			if ((ch == '[' || ch == '{') && ++c->depth > LIMIT_JSON_DEPTH)
 				return pre_escape_bad(c, "nested too deeply");
@@ -228,13 +218,11 @@ static int pre_escape_run(struct pre_escape *c, size_t stop)
 				return pre_escape_bad(c, "control character outside a string");
 			if ((ch == ',' || ch == '[' || ch == '{') && ++c->nodes > c->most)
 				return -EFBIG;
-			r = buf_add_byte(c->out, ch);
+			buf_add_byte(c->out, ch);
 			c->at++;
 		}
-		if (r < 0)
-			return r;
 	}
-	return 0;
+	return buf_failed(c->out);
 }
 
 int json_bad(const char *what, struct span text, size_t at, const char *why)

@@ -447,11 +447,6 @@ static int take_scalar(struct json_pull *p, enum json_kind kind, struct buf *out
 	}
 }
 
-static int json_pull_put(struct buf *out, const char *s)
-{
-	return out ? buf_add_str(out, s) : 0;
-}
-
 /*
  * Advance from the end of one value to the start of the next one below depth. Returns 1, or 0 when
  * the container at depth itself has ended.
@@ -463,15 +458,14 @@ static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 		struct span name;
 		int r = json_pull_next(p, &name);
 
-		if (r > 0 && !first)
-			r = json_pull_put(out, ", ") < 0 ? -ENOMEM : 1;
-		if (r > 0 && object && out)
-			r = json_put_name(out, name, JSON_PYTHON) < 0 ? -ENOMEM : 1;
+		if (r > 0 && out && !first)
+			buf_add_str(out, ", ");
+		if (r > 0 && out && object)
+			json_put_name(out, name, JSON_PYTHON);
 		if (r)
 			return r;
-		r = json_pull_put(out, object ? "}" : "]");
-		if (r < 0)
-			return r;
+		if (out)
+			buf_add_str(out, object ? "}" : "]");
 	}
 	return 0;
 }
@@ -489,14 +483,15 @@ static int walk(struct json_pull *p, struct buf *out)
 			return kind;
 		if (kind == JSON_OBJECT || kind == JSON_ARRAY) {
 			r = json_pull_enter(p, (enum json_kind)kind);
-			if (r >= 0)
-				r = json_pull_put(out, kind == JSON_OBJECT ? "{" : "[");
+			if (r >= 0 && out)
+				buf_add_str(out, kind == JSON_OBJECT ? "{" : "[");
 		} else {
 			r = take_scalar(p, (enum json_kind)kind, out);
 		}
-		if (r < 0)
-			break;
-		r = walk_on(p, depth, out);
+		if (r >= 0)
+			r = walk_on(p, depth, out);
+		if (r >= 0 && out && buf_failed(out) < 0)
+			r = buf_failed(out);
 	} while (r > 0);
 	return r < 0 ? no_memory(p, r) : r;
 }

@@ -187,48 +187,46 @@ int pool_run(struct pool *pool, pool_fn *fn, void *args, size_t size, size_t n)
 
 void pool_post(struct pool *pool, struct pool_job *job)
 {
-	pthread_mutex_lock(&pool->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&pool->lock);
+
 	pool->pending++;
 	queue_add(pool, &pool->posted, job);
-	pthread_mutex_unlock(&pool->lock);
 }
 
 void pool_post_idle(struct pool *pool, struct pool_job *job)
 {
-	pthread_mutex_lock(&pool->lock);
+	auto_unlock pthread_mutex_t *held = lock_hold(&pool->lock);
+
 	pool->pending++;
 	queue_add(pool, &pool->idle, job);
-	pthread_mutex_unlock(&pool->lock);
 }
 
 void pool_resume_idle(struct pool *pool, struct pool_job *job)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&pool->lock);
 	struct queue *q = &pool->idle;
 
-	pthread_mutex_lock(&pool->lock);
 	pool->pending++;
 	job->next = q->head;
 	if (!q->head)
 		q->tail = &job->next;
 	q->head = job;
 	pthread_cond_signal(&pool->work);
-	pthread_mutex_unlock(&pool->lock);
 }
 
 void pool_hurry(struct pool *pool, struct pool_job *job)
 {
+	auto_unlock pthread_mutex_t *held = lock_hold(&pool->lock);
 	struct queue *q = &pool->idle;
 
-	pthread_mutex_lock(&pool->lock);
 	for (struct pool_job **at = &q->head; *at; at = &(*at)->next)
 		if (*at == job) {
 			*at = job->next;
 			if (!*at)
 				q->tail = at;
 			queue_add(pool, &pool->posted, job);
-			break;
+			return;
 		}
-	pthread_mutex_unlock(&pool->lock);
 }
 
 bool pool_is_wanted(struct pool *pool)

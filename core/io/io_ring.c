@@ -109,24 +109,21 @@ static void at_thread_exit(void *arg)
 /* A ring that is not initialized yet, in the engine's list. */
 static struct ring *ring_new(struct io_ring *e)
 {
-	struct ring *r = NULL;
+	struct ring *r;
 
 	pthread_mutex_lock(&e->lock);
-	if (e->spare) {
-		r = e->spare;
+	r = e->spare;
+	if (r)
 		e->spare = r->next;
+	else
+		r = calloc(1, sizeof(*r));
+	if (r) {
+		r->engine = e;
+		r->next = e->first;
+		e->first = r;
 	}
 	pthread_mutex_unlock(&e->lock);
-	if (!r)
-		r = calloc(1, sizeof(*r));
-	if (!r)
-		return NULL;
-	r->engine = e;
-	pthread_mutex_lock(&e->lock);
-	r->next = e->first;
-	e->first = r;
-	pthread_mutex_unlock(&e->lock);
-	if (pthread_setspecific(e->key, r) == 0)
+	if (!r || pthread_setspecific(e->key, r) == 0)
 		return r;
 	at_thread_exit(r);
 	return NULL;

@@ -216,18 +216,6 @@ static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 	return credentials_form(field, ARRAY_LEN(field), ret);
 }
 
-static int identity_url(const struct aws_web_identity *who, char **ret)
-{
-	const char *given = env_value("AWS_ENDPOINT_URL_STS");
-
-	given = given ? given : env_value("AWS_ENDPOINT_URL");
-	*ret = given       ? strdup(given) :
-	       who->region ? str_fmt("https://sts.%s.amazonaws.com%s/", who->region,
-				     strncmp(who->region, "cn-", 3) ? "" : ".cn") :
-			     strdup("https://sts.amazonaws.com/");
-	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
-}
-
 /* Parse the answer of STS. */
 static int take_identity(struct span text, struct credentials *ret)
 {
@@ -250,6 +238,8 @@ static int take_identity(struct span text, struct credentials *ret)
 
 int aws_ask_web_identity(const struct aws_web_identity *who, struct credentials *ret)
 {
+	const char *for_sts = env_value("AWS_ENDPOINT_URL_STS");
+	const char *given = for_sts ? for_sts : env_value("AWS_ENDPOINT_URL");
 	auto_free char *url = NULL;
 	auto_secret form = { 0 }, text = { 0 };
 	struct credentials_question q = { .name = "the credentials for the web identity",
@@ -260,9 +250,12 @@ int aws_ask_web_identity(const struct aws_web_identity *who, struct credentials 
 
 	if (r < 0)
 		return r;
-	r = identity_url(who, &url);
-	if (r < 0)
-		return r;
+	url = given       ? strdup(given) :
+	      who->region ? str_fmt("https://sts.%s.amazonaws.com%s/", who->region,
+				    strncmp(who->region, "cn-", 3) ? "" : ".cn") :
+			    strdup("https://sts.amazonaws.com/");
+	if (!url)
+		return fail(-ENOMEM, "cannot hold credentials");
 	r = credentials_client(CREDENTIALS_PROGRESS_MS, false, &h);
 	if (r < 0)
 		return r;

@@ -274,10 +274,9 @@ void dir_cache_add_bytes(struct dir_cache *c, const char *path, const struct io_
 			 uint64_t off, size_t n, uint8_t *p)
 {
 	struct known_object *k = known_object_new(path, object, off, n, p);
+	auto_unlock pthread_mutex_t *held = lock_hold(&c->lock);
 
-	pthread_mutex_lock(&c->lock);
 	dir_cache_add_object(c, k);
-	pthread_mutex_unlock(&c->lock);
 }
 
 /* The number of bytes that k has of a range of an object, from the range's start on. */

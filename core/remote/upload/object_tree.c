@@ -70,11 +70,10 @@ int object_is_listed(struct store *s, const char *dir, const char *name)
 
 int object_tree_size(struct store *s, const char *path, uint64_t *ret)
 {
-	struct objects all = { 0 };
+	auto_objects all = { 0 };
 	int r = objects_collect(s, path, &all);
 
 	*ret = all.bytes;
-	objects_release(&all);
 	return r;
 }
 
@@ -98,7 +97,7 @@ static int tree_remove_some(const struct removal *rm, char *const *path, size_t 
 /* Remove the objects below path that keeps() does not want. Returns how many there were. */
 static int remove_others(struct removal *rm)
 {
-	struct objects all = { 0 };
+	auto_objects all = { 0 };
 	size_t n = 0;
 	int r = objects_collect(rm->s, rm->path, &all);
 
@@ -112,7 +111,6 @@ static int remove_others(struct removal *rm)
 	all.n = n;
 	for (size_t at = 0; at < n && r >= 0; at += REMOVED_PER_RENEWAL)
 		r = tree_remove_some(rm, all.path + at, MIN(n - at, (size_t)REMOVED_PER_RENEWAL));
-	objects_release(&all);
 	return r < 0 ? r : (int)MIN(n, (size_t)INT_MAX);
 }
 

@@ -17,6 +17,7 @@ struct objects {
 /* Add all objects; none if there is no such directory. The caller releases ret, also on failure. */
 int objects_collect(struct store *s, const char *path, struct objects *ret);
 void objects_release(struct objects *o);
+#define auto_objects __attribute__((cleanup(objects_release))) struct objects
 
 /* Whether a listing of dir, made now, has the name: 1 or 0. */
 int object_is_listed(struct store *s, const char *dir, const char *name);

@@ -46,7 +46,7 @@ static int step_upload_gc_is_there(struct store *s, const char *dir, const char 
 static int judge(struct store *s, const char *path, const char *claim, const struct io_object *o,
 		 const struct upload_gc *gc, struct judged *ret)
 {
-	struct objects all = { .newest_ns = clock_ns_of(o->mtime) };
+	auto_objects all = { .newest_ns = clock_ns_of(o->mtime) };
 	auto_buf text = { 0 };
 	int64_t older_than_ns = gc->older_than_ns;
 	bool is_committing;
@@ -73,7 +73,6 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 		ret->is_dead = is_old(&all, older_than_ns);
 	ret->may_commit = live == 0 && !ret->is_dead;
 	ret->future_ns = in_future(&all);
-	objects_release(&all);
 	return r;
 }
 
@@ -170,34 +169,29 @@ static int is_unclaimed(struct store *s, const char *path)
 static int look_at_unclaimed(struct store *s, const char *path, const struct upload_gc *gc)
 {
 	struct found_upload f = { .path = path, .is_unclaimed = true };
-	struct objects all = { 0 };
+	auto_objects all = { 0 };
 	int r = objects_collect(s, path, &all);
-	size_t n = 0;
 
-	while (r >= 0 && n < all.n && is_of_rank(path, all.path[n]))
-		n++;
-	r = r < 0 ? r : n > 0 && n == all.n;
-	if (r > 0)
-		r = is_unclaimed(s, path);
+	if (r < 0 || !all.n)
+		return r;
+	for (size_t i = 0; i < all.n; i++)
+		if (!is_of_rank(path, all.path[i]))
+			return 0;
+	r = is_unclaimed(s, path);
 	/* If path is an item, its step has them. */
 	if (r > 0)
 		r = is_unclaimed(s, "");
-	if (r > 0) {
-		f.bytes = all.bytes;
-		f.future_ns = in_future(&all);
-		f.removed = is_old(&all, gc->older_than_ns);
-		/*
-		 * Only what was listed: a new writer may have claimed the place since, even
-		 * committed.
-		 */
-		if (f.removed && !gc->dry_run)
-			f.failed = MIN(store_remove(&s->base, (const char *const *)all.path, all.n),
-				       0);
-		f.removed = f.removed && f.failed == 0;
-		gc->each(gc->arg, &f);
-	}
-	objects_release(&all);
-	return MIN(r, 0);
+	if (r <= 0)
+		return r;
+	f.bytes = all.bytes;
+	f.future_ns = in_future(&all);
+	f.removed = is_old(&all, gc->older_than_ns);
+	/* Only what was listed: a new writer may have claimed the place since, even committed. */
+	if (f.removed && !gc->dry_run)
+		f.failed = MIN(store_remove(&s->base, (const char *const *)all.path, all.n), 0);
+	f.removed = f.removed && f.failed == 0;
+	gc->each(gc->arg, &f);
+	return 0;
 }
 
 /* Handle a directory, which may have a claim. */

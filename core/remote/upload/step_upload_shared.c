@@ -101,15 +101,15 @@ static bool is_wanted(void *arg, const char *path)
 
 int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n)
 {
+	auto_free const char **path = NULL;
 	struct wanted w = { 0 };
 	size_t max = u->sent.n;
-	int r;
 
 	for (size_t i = 0; i < n; i++)
 		for (size_t at = 0; at < list[i].n; at += strlen((char *)list[i].p + at) + 1)
 			max++;
-	w.path = calloc(max + 1, sizeof(*w.path));
-	if (!w.path)
+	w.path = path = calloc(max + 1, sizeof(*path));
+	if (!path)
 		return fail(-ENOMEM, "cannot list '%s'", base_of(u)->url);
 	for (size_t i = 0; i < u->sent.n; i++)
 		w.path[w.n++] = u->sent.file[i].path;
@@ -117,9 +117,7 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
 		for (size_t at = 0; at < list[i].n; at += strlen((char *)list[i].p + at) + 1)
 			w.path[w.n++] = (const char *)list[i].p + at;
 	qsort(w.path, w.n, sizeof(*w.path), array_by_text);
-	r = object_tree_remove_others(u->s, is_wanted, &w);
-	free(w.path);
-	return r;
+	return object_tree_remove_others(u->s, is_wanted, &w);
 }
 
 int step_upload_is_committed(struct step_upload *u)
