@@ -247,18 +247,6 @@ static int sharding_broken(const struct parsing *p, const char *why)
 	return fail(-EUCLEAN, "%s: %s", p->in.what, why);
 }
 
-static int set_ids(struct parsing *p)
-{
-	struct sharding *s = p->s;
-
-	if (!p->ids.n)
-		return 0;
-	if (p->ids.n / sizeof(int64_t) != s->n_devices)
-		return sharding_broken(p, "device_mesh has not as many devices as the mesh");
-	s->ids = (void *)arena_dup(&s->arena, buf_span(&p->ids));
-	return s->ids ? 0 : sharding_no_memory();
-}
-
 static int set_named(struct parsing *p, unsigned n_names, unsigned n_types)
 {
 	struct sharding *s = p->s;
@@ -275,7 +263,12 @@ static int set_named(struct parsing *p, unsigned n_names, unsigned n_types)
 	s->kind = SHARDING_NAMED;
 	s->has_types = n_types > 0;
 	r = take_spec(p->spec, p->in.what, s);
-	return r < 0 ? r : set_ids(p);
+	if (r < 0 || !p->ids.n)
+		return r;
+	if (p->ids.n / sizeof(int64_t) != s->n_devices)
+		return sharding_broken(p, "device_mesh has not as many devices as the mesh");
+	s->ids = (void *)arena_dup(&s->arena, buf_span(&p->ids));
+	return s->ids ? 0 : sharding_no_memory();
 }
 
 static int sharding_set_kind(struct parsing *p, unsigned n_names, unsigned n_types)
@@ -331,18 +324,6 @@ static int put_texts(struct buf *out, const struct span *texts, unsigned n)
 	return r < 0 ? r : buf_add_byte(out, ']');
 }
 
-static int put_spec_axis(struct buf *out, const struct sharding *s, const struct sharding_axis *a)
-{
-	struct span names[LIMIT_RANK];
-
-	for (unsigned i = 0; i < a->n; i++)
-		names[i] = s->names[a->mesh_axes[i]];
-	if (a->format == SHARDING_WHOLE)
-		return buf_add_str(out, "null");
-	return a->format == SHARDING_ONE ? json_put_str(out, names[0], JSON_PYTHON) :
-					   put_texts(out, names, a->n);
-}
-
 /*
  * Print devices as lists nested like the mesh: brackets open and close where an axis begins and
  * ends.
@@ -377,10 +358,17 @@ static int put_spec(struct buf *out, const struct sharding *s)
 	int r = buf_add_byte(out, '[');
 
 	for (unsigned i = 0; i < s->n_spec && r >= 0; i++) {
+		const struct sharding_axis *a = &s->spec[i];
+		struct span names[LIMIT_RANK];
+
+		for (unsigned k = 0; k < a->n; k++)
+			names[k] = s->names[a->mesh_axes[k]];
 		r = buf_add_str(out, i ? ", " : "");
 		if (r < 0)
 			return r;
-		r = put_spec_axis(out, s, &s->spec[i]);
+		r = a->format == SHARDING_WHOLE ? buf_add_str(out, "null") :
+		    a->format == SHARDING_ONE   ? json_put_str(out, names[0], JSON_PYTHON) :
+						  put_texts(out, names, a->n);
 	}
 	return r < 0 ? r : buf_add_byte(out, ']');
 }

@@ -60,21 +60,6 @@ static int sharding_file_by_param(const void *a, const void *b)
 	return c ? c : (x->place > y->place) - (x->place < y->place);
 }
 
-/* Set the sorted entries; of two members with the same name the last one wins. */
-static int set_entries(struct shardings *s, struct placed *all, size_t n)
-{
-	if (!n)
-		return 0;
-	qsort(all, n, sizeof(*all), sharding_file_by_param);
-	s->entries = arena_calloc(&s->arena, n, sizeof(*s->entries));
-	if (!s->entries)
-		return sharding_file_no_memory("shardings");
-	for (size_t i = 0; i < n; i++)
-		if (i + 1 == n || !span_eq(all[i].e.param, all[i + 1].e.param))
-			s->entries[s->n++] = all[i].e;
-	return 0;
-}
-
 /* Append a member's name as a part of a JSON pointer. */
 static int add_pointer(struct buf *out, struct span name)
 {
@@ -175,6 +160,8 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 	__attribute__((cleanup(reading_release))) struct reading d = { .s = s,
 								       .entries.metered = true,
 								       .name.metered = true };
+	struct placed *all;
+	size_t n;
 	int r;
 
 	json_pull_init(&d.in, json, what);
@@ -187,12 +174,21 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 	r = json_pull_end(&d.in);
 	if (r < 0)
 		return r;
-	r = decode_all(&d, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
+	all = (void *)d.entries.p;
+	n = d.entries.n / sizeof(*all);
+	r = decode_all(&d, all, n);
 	if (r < 0)
 		return r;
-	r = set_entries(s, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
-	if (r < 0)
-		return r;
+	if (n) {
+		qsort(all, n, sizeof(*all), sharding_file_by_param);
+		s->entries = arena_calloc(&s->arena, n, sizeof(*s->entries));
+		if (!s->entries)
+			return sharding_file_no_memory("shardings");
+	}
+	/* Of two members with the same name the last one wins. */
+	for (size_t i = 0; i < n; i++)
+		if (i + 1 == n || !span_eq(all[i].e.param, all[i + 1].e.param))
+			s->entries[s->n++] = all[i].e;
 	*ret = take(s);
 	return 0;
 }
@@ -255,19 +251,6 @@ static int make_members(const struct sharding_entry *entries, size_t n, struct b
 	return 0;
 }
 
-static int put_members(const struct member *members, size_t n, struct buf *ret)
-{
-	int r = buf_add_byte(ret, '{');
-
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = json_put_member(ret, members[i].name, JSON_COMPACT);
-		if (r < 0)
-			return r;
-		r = json_put_str(ret, members[i].entry->text, JSON_COMPACT);
-	}
-	return r < 0 ? r : buf_add_byte(ret, '}');
-}
-
 int shardings_print(const struct sharding_entry *entries, size_t n, struct buf *ret)
 {
 	auto_free struct member *members = calloc(n + 1, sizeof(*members));
@@ -280,7 +263,14 @@ int shardings_print(const struct sharding_entry *entries, size_t n, struct buf *
 	r = make_members(entries, n, &names, members);
 	if (r < 0)
 		return r;
-	r = put_members(members, n, ret);
+	r = buf_add_byte(ret, '{');
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = json_put_member(ret, members[i].name, JSON_COMPACT);
+		if (r >= 0)
+			r = json_put_str(ret, members[i].entry->text, JSON_COMPACT);
+	}
+	if (r >= 0)
+		r = buf_add_byte(ret, '}');
 	if (r < 0)
 		ret->n = was;
 	return r;

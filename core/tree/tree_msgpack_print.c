@@ -46,23 +46,16 @@ static void pack_ext(msgpack_packer *pk, enum ext_type type, struct span payload
 	msgpack_pack_ext_body(pk, payload.p, payload.n);
 }
 
-static uint64_t chunks_bytes(const struct aggregate *a)
-{
-	uint64_t n = 0;
-
-	for (unsigned i = 0; i < a->n_chunks; i++)
-		n += a->chunks[i].n;
-	return n;
-}
-
 /* [shape, dtype, bytes] */
 static int put_array(msgpack_packer *pk, const struct aggregate *a)
 {
 	auto_buf payload = { 0 };
 	struct sink in = { &payload, 0 };
-	uint64_t bytes = chunks_bytes(a);
+	uint64_t bytes = 0;
 	msgpack_packer inner;
 
+	for (unsigned i = 0; i < a->n_chunks; i++)
+		bytes += a->chunks[i].n;
 	if (bytes > ARRAY_BYTES_MAX)
 		return fail(-EFBIG, "an array of %llu bytes is too large for the aggregate file",
 			    (unsigned long long)bytes);
@@ -176,17 +169,13 @@ static int put_tuple(msgpack_packer *pk, const struct tree_node *node)
 	return 0;
 }
 
-static bool tree_msgpack_print_is_sequence(const struct tree_node *node)
-{
-	return node->n_children ? node->children[0]->key_is_index : node->kind == TREE_LIST;
-}
-
 /* LIMIT_TREE_DEPTH bounds the recursion. */
 static int put_node(const struct tree_node *node, struct buf *out)
 {
 	struct sink sink = { out, 0 };
 	msgpack_packer pk;
-	bool sequence = tree_msgpack_print_is_sequence(node);
+	bool sequence = node->n_children ? node->children[0]->key_is_index :
+					   node->kind == TREE_LIST;
 	int r = 0;
 
 	msgpack_packer_init(&pk, &sink, sink_write);

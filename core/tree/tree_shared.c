@@ -23,17 +23,6 @@ static bool is_string(const struct tree_node *leaf)
 	return span_eq(leaf->value_type, span_str("string"));
 }
 
-static bool is_stored(const struct tree_node *t)
-{
-	return t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED;
-}
-
-/* Whether the key of a node may make the names of different leaves equal. */
-static bool is_ambiguous(struct span key)
-{
-	return memchr(key.p, '.', key.n) || (key.n && key.p[key.n - 1] == '/');
-}
-
 static int by_stored_name(const void *a, const void *b)
 {
 	const struct tree_node *x = *(struct tree_node *const *)a,
@@ -66,15 +55,19 @@ int tree_find_shared(struct tree *tree)
 	bool ambiguous = false;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < tree->n_nodes && !ambiguous; i++)
-		ambiguous = tree->nodes[i]->key.n && is_ambiguous(tree->nodes[i]->key);
+	/* Only such keys can make the names of different leaves equal. */
+	for (uint32_t i = 0; i < tree->n_nodes && !ambiguous; i++) {
+		struct span key = tree->nodes[i]->key;
+
+		ambiguous = key.n && (memchr(key.p, '.', key.n) || key.p[key.n - 1] == '/');
+	}
 	if (!ambiguous)
 		return 0;
 	leaf = arena_calloc(&memory, tree->n_nodes, sizeof(*leaf));
 	if (!leaf)
 		return fail(-ENOMEM, "cannot compare the names of %u nodes", tree->n_nodes);
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
-		if (is_stored(tree->nodes[i]))
+		if (tree->nodes[i]->kind == TREE_LEAF && tree->nodes[i]->value == TREE_VALUE_STORED)
 			leaf[n++] = tree->nodes[i];
 	if (n)
 		qsort(leaf, n, sizeof(*leaf), by_stored_name);

@@ -39,22 +39,6 @@ static void tree_tensors_release(struct making *m)
 }
 #define auto_making __attribute__((cleanup(tree_tensors_release))) struct making
 
-/* Split the first name off *path. */
-static struct span next_name(struct span *path)
-{
-	const uint8_t *slash = memchr(path->p, '/', path->n);
-	struct span name = span_of(path->p, slash ? (size_t)(slash - path->p) : path->n);
-
-	*path = span_from(*path, name.n + (slash != NULL));
-	return name;
-}
-
-static struct span without_extension(struct span name)
-{
-	name.n -= strlen(name_ext_text(name_ext_of(name)));
-	return name;
-}
-
 static int tree_tensors_by_path(const void *a, const void *b)
 {
 	return span_cmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
@@ -82,27 +66,21 @@ static int key_of(const struct making *m, struct span path, struct span stem, en
 		       r;
 }
 
-static int kind_of(const struct making *m, struct span path, enum tree_kind *ret)
-{
-	const struct json *kind = json_member_span(m->manifest->kinds, path);
-
-	*ret = TREE_DICT;
-	while (kind && *ret < TREE_LEAF && !span_eq(kind->s, span_str(tree_kind_text(*ret))))
-		++*ret;
-	return *ret < TREE_LEAF ? 0 :
-				  fail(-EUCLEAN, MANIFEST ": '%.*s' is of the unknown kind '%.*s'",
-				       SPAN_ARG(path), SPAN_ARG(kind->s));
-}
-
 /* Set the kind of a container, and the type of a namedtuple or the order of a dict. */
 static int set_kind(const struct making *m, struct span path, struct tree_node *t)
 {
+	const struct json *kind = json_member_span(m->manifest->kinds, path);
 	const struct json *mark = tree_manifest_mark(m->manifest, path, "namedtuple");
-	int r = kind_of(m, path, &t->kind);
 
-	if (r < 0 || t->type || !json_is(json_member(mark, "fields"), JSON_ARRAY) ||
+	t->kind = TREE_DICT;
+	while (kind && t->kind < TREE_LEAF && !span_eq(kind->s, span_str(tree_kind_text(t->kind))))
+		t->kind++;
+	if (t->kind == TREE_LEAF)
+		return fail(-EUCLEAN, MANIFEST ": '%.*s' is of the unknown kind '%.*s'",
+			    SPAN_ARG(path), SPAN_ARG(kind->s));
+	if (t->type || !json_is(json_member(mark, "fields"), JSON_ARRAY) ||
 	    (t->kind != TREE_DICT && t->kind != TREE_NAMEDTUPLE))
-		return r;
+		return 0;
 	return tree_type_of_json(mark, MANIFEST, &m->build.tree->arena, &t->type);
 }
 
@@ -191,7 +169,10 @@ static int tree_tensors_add_entry(struct making *m, const struct entry *e)
 	int r;
 
 	while (rest.n) {
-		name = next_name(&rest);
+		const uint8_t *slash = memchr(rest.p, '/', rest.n);
+
+		name = span_of(rest.p, slash ? (size_t)(slash - rest.p) : rest.n);
+		rest = span_from(rest, name.n + (slash != NULL));
 		if (++depth >= LIMIT_TREE_DEPTH)
 			return fail(-EUCLEAN, MANIFEST ": '%.*s' has more than %d names",
 				    SPAN_ARG(e->path), LIMIT_TREE_DEPTH);
@@ -204,7 +185,8 @@ static int tree_tensors_add_entry(struct making *m, const struct entry *e)
 	}
 	if (e->is_container)
 		return 0;
-	r = key_of(m, e->path, without_extension(name), NAME_LEAF, &key);
+	name.n -= strlen(name_ext_text(name_ext_of(name)));
+	r = key_of(m, e->path, name, NAME_LEAF, &key);
 	if (r < 0)
 		return r;
 	/* No key at all: the tree is this single leaf. */
@@ -218,26 +200,15 @@ static int tree_tensors_add_entry(struct making *m, const struct entry *e)
 
 /* ---- all entries ---- */
 
-static bool is_path(struct span s)
-{
-	return s.n && s.p && s.p[0] != '/' && s.p[s.n - 1] != '/' && !memmem(s.p, s.n, "//", 2) &&
-	       !memchr(s.p, '\0', s.n);
-}
-
 static int tree_tensors_add_path(struct making *m, struct entry e)
 {
-	if (!is_path(e.path))
-		return fail(-EUCLEAN, MANIFEST ": '%.*s' is not a path of names", SPAN_ARG(e.path));
+	const struct span s = e.path;
+
+	if (!s.n || !s.p || s.p[0] == '/' || s.p[s.n - 1] == '/' || memmem(s.p, s.n, "//", 2) ||
+	    memchr(s.p, '\0', s.n))
+		return fail(-EUCLEAN, MANIFEST ": '%.*s' is not a path of names", SPAN_ARG(s));
 	m->entry[m->n++] = e;
 	return 0;
-}
-
-static int tree_tensors_path(struct making *m, struct span tensor, struct span *ret)
-{
-	auto_buf path = { .metered = true };
-	int r = tree_manifest_path(m->manifest, tensor, m->style, &path);
-
-	return r < 0 ? r : arena_keep(&m->paths, buf_span(&path), ret);
 }
 
 static int add_tensors(struct making *m, const struct span *names, size_t n)
@@ -246,8 +217,12 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		struct entry e = { .tensor = names[i] };
+		auto_buf path = { .metered = true };
 
-		r = tree_tensors_path(m, names[i], &e.path);
+		r = tree_manifest_path(m->manifest, names[i], m->style, &path);
+		if (r < 0)
+			return r;
+		r = arena_keep(&m->paths, buf_span(&path), &e.path);
 		if (r < 0)
 			return r;
 		if (span_ends(e.path, span_str(".null")) || span_ends(e.path, span_str(".txt")))
@@ -441,11 +416,6 @@ int tree_from_group(const struct span *names, size_t n, const struct json *manif
 	return r < 0 ? r : tree_from_manifest(names, n, &m, &style_paths, m.texts, ret);
 }
 
-static bool is_own(struct span name)
-{
-	return span_eq(name, span_str("format")) || span_eq(name, span_str(TREE_MANIFEST_KEY));
-}
-
 int tensors_add_custom(const struct json *m, struct buf *ret)
 {
 	int r = ret->n ? 0 : buf_add_byte(ret, '{');
@@ -465,7 +435,8 @@ int tensors_custom(const char *const *metadata, size_t n, struct buf *ret)
 		r = metadata[i] ? json_parse(span_str(metadata[i]), "__metadata__", &doc[i]) : 0;
 		for (size_t k = 0; r >= 0 && doc[i].root && k < doc[i].root->n; k++) {
 			const struct json *m = &doc[i].root->items[k];
-			bool is_new = !is_own(m->name);
+			bool is_new = !span_eq(m->name, span_str("format")) &&
+				      !span_eq(m->name, span_str(TREE_MANIFEST_KEY));
 
 			for (size_t j = 0; j < i && is_new; j++)
 				is_new = !json_member_span(doc[j].root, m->name);

@@ -25,26 +25,6 @@ static int tree_text_put_array(struct buf *out, const struct aggregate *a)
 	return r < 0 ? r : buf_add_hex(out, span_of(digest, sizeof(digest) / 2));
 }
 
-static int tree_text_put_complex(struct buf *out, const struct aggregate *a)
-{
-	int r = buf_add_str(out, "complex ");
-
-	if (r < 0)
-		return r;
-	r = json_put_double(out, a->re, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(out, ' ');
-	return r < 0 ? r : json_put_double(out, a->im, JSON_PYTHON);
-}
-
-static int put_bytes(struct buf *out, struct span s)
-{
-	int r = buf_add_str(out, "bytes ");
-
-	return r < 0 ? r : buf_add_hex(out, s);
-}
-
 static int put_aggregate(struct buf *out, const struct aggregate *a)
 {
 	int r;
@@ -65,9 +45,17 @@ static int put_aggregate(struct buf *out, const struct aggregate *a)
 		r = buf_add_str(out, "string ");
 		return r < 0 ? r : json_put_str(out, a->s, JSON_PYTHON);
 	case AGGREGATE_BYTES:
-		return put_bytes(out, a->s);
+		r = buf_add_str(out, "bytes ");
+		return r < 0 ? r : buf_add_hex(out, a->s);
 	case AGGREGATE_COMPLEX:
-		return tree_text_put_complex(out, a);
+		r = buf_add_str(out, "complex ");
+		if (r < 0)
+			return r;
+		r = json_put_double(out, a->re, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(out, ' ');
+		return r < 0 ? r : json_put_double(out, a->im, JSON_PYTHON);
 	case AGGREGATE_ARRAY:
 		return tree_text_put_array(out, a);
 	case AGGREGATE_SPEC:
@@ -102,16 +90,6 @@ static int tree_text_put_leaf(struct buf *out, const struct tree_node *leaf)
 	return r < 0 ? r : put_aggregate(out, leaf->aggregate);
 }
 
-static int tree_text_put_type(struct buf *out, const struct tree_type *type)
-{
-	auto_buf module = { 0 }, clazz = { 0 };
-
-	if (json_put_str(&module, type->module, JSON_PYTHON) < 0 ||
-	    json_put_str(&clazz, type->clazz, JSON_PYTHON) < 0)
-		return -ENOMEM;
-	return buf_addf(out, " %.*s %.*s", SPAN_ARG(module), SPAN_ARG(clazz));
-}
-
 static int tree_text_put_node(struct buf *out, const struct tree_node *node)
 {
 	int depth = 0, r;
@@ -133,8 +111,14 @@ static int tree_text_put_node(struct buf *out, const struct tree_node *node)
 		r = tree_text_put_leaf(out, node);
 	if (r < 0)
 		return r;
-	if (node->type)
-		r = tree_text_put_type(out, node->type);
+	if (node->type) {
+		auto_buf module = { 0 }, clazz = { 0 };
+
+		if (json_put_str(&module, node->type->module, JSON_PYTHON) < 0 ||
+		    json_put_str(&clazz, node->type->clazz, JSON_PYTHON) < 0)
+			return -ENOMEM;
+		r = buf_addf(out, " %.*s %.*s", SPAN_ARG(module), SPAN_ARG(clazz));
+	}
 	return r < 0 ? r : buf_add_byte(out, '\n');
 }
 
