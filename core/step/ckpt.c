@@ -215,15 +215,6 @@ static int open_tensors(struct ckpt *c)
 
 /* ---- opening ---- */
 
-/* The names by which a server that cannot list is asked for the contents of a directory. */
-static struct store_names names_of(struct ckpt *c)
-{
-	if (!c->dir)
-		return known_names;
-	c->names[0] = c->only_item;
-	return (struct store_names){ .name = c->names, .n_first = 1 };
-}
-
 static int open_engine(struct ckpt *c)
 {
 	const char *path = c->dir ? c->dir : c->opts.source;
@@ -232,7 +223,12 @@ static int open_engine(struct ckpt *c)
 
 	if (!path_is_url(path))
 		return io_engine_open(c->opts.io, &c->io);
-	c->opts.store.names = names_of(c);
+	/* A server that cannot list is asked by names for the contents of a directory. */
+	c->opts.store.names = known_names;
+	if (c->dir) {
+		c->names[0] = c->only_item;
+		c->opts.store.names = (struct store_names){ .name = c->names, .n_first = 1 };
+	}
 	/* A prefix exists only once it has an object, so that of a new root has none. */
 	c->opts.store.may_be_empty = c->opts.shape == SHAPE_ROOT && store_is_bucket(path);
 	r = store_open(path, &c->opts.store, &store);

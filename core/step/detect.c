@@ -28,28 +28,23 @@ static bool has_prefix(const struct children *c, const char *prefix)
 	return false;
 }
 
-static int read_step_file(const struct children *c, struct json_doc *ret)
-{
-	auto_free char *path = NULL;
-	auto_buf text = { 0 };
-	int r = path_join(c->rel, span_str("_CHECKPOINT_METADATA"), &path);
-
-	if (r < 0)
-		return r;
-	r = io_read_file(c->dir, path, LIMIT_STEP_FILE, &text);
-	return r < 0 ? r : json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", ret);
-}
-
 /*
  * Whether `_CHECKPOINT_METADATA` has a non-empty map of item handlers: 1 or 0. A damaged file
  * counts as absent.
  */
 static int names_items(const struct children *c)
 {
+	auto_free char *path = NULL;
+	auto_buf text = { 0 };
 	auto_json doc = { 0 };
 	const struct json *items;
-	int r = read_step_file(c, &doc);
+	int r = path_join(c->rel, span_str("_CHECKPOINT_METADATA"), &path);
 
+	if (r < 0)
+		return r;
+	r = io_read_file(c->dir, path, LIMIT_STEP_FILE, &text);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r < 0)
 		return err_is_transient(r) ? r : 0;
 	items = json_member(doc.root, "item_handlers");

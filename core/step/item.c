@@ -18,16 +18,6 @@
 
 /* ---- the store ---- */
 
-static int open_dir_store(struct item *item, struct kv **ret)
-{
-	int r = kv_dir_open_in(item->dir, ".", ret);
-
-	if (r < 0)
-		return r;
-	kv_dir_use_table(*ret);
-	return r;
-}
-
 /* Open the parts of a database that was never merged. Takes dir if there are any. */
 static int open_parts_of_database(struct item *item, struct io_dir *dir,
 				  const struct ocdbt_open_opts *opts)
@@ -80,9 +70,10 @@ static int open_stores(struct item *item)
 
 	if (r < 0)
 		return r;
-	r = open_dir_store(item, &dirs);
+	r = kv_dir_open_in(item->dir, ".", &dirs);
 	if (r < 0)
 		return r;
+	kv_dir_use_table(dirs);
 	/* In a mixed tree some leaves are directories beside the database. */
 	if (item->kv)
 		item->dirs = dirs;
