@@ -75,14 +75,6 @@ void datafile_free(struct datafile *f)
 	free(f);
 }
 
-/* Reserve room for the parts of n more bytes, so that noting them cannot fail. */
-static int reserve_parts(struct datafile *f, size_t n)
-{
-	if (!array_reserve(f->part, f->cap_parts, f->n_parts + n / REQUEST_BYTES + 1))
-		return fail(-ENOMEM, "cannot write to '%s'", f->name);
-	return 0;
-}
-
 /* crc is that of the value's bytes before s. Returns the one that includes s. */
 static uint32_t note_parts(struct datafile *f, struct span s, uint64_t off, uint32_t crc)
 {
@@ -135,12 +127,12 @@ static void write_behind(struct datafile *f, uint64_t end)
 /* Write s at off, and continue *crc by s. */
 static int write_at(struct datafile *f, struct span s, uint64_t off, uint32_t *crc)
 {
-	int failed = reserve_parts(f, s.n);
 	struct span all = s;
 	uint64_t at = off;
 
-	if (failed < 0)
-		return failed;
+	/* So that noting the parts cannot fail. */
+	if (!array_reserve(f->part, f->cap_parts, f->n_parts + s.n / REQUEST_BYTES + 1))
+		return fail(-ENOMEM, "cannot write to '%s'", f->name);
 	while (s.n) {
 		struct io_req req[REQUESTS] = { 0 };
 		size_t n = 0;
@@ -267,18 +259,6 @@ static int read_parts(struct datafile *f, bool again)
 	return r;
 }
 
-/* Some file systems lose bytes that they had failed to write before, and still report a sync. */
-static int check(struct datafile *f)
-{
-	int r;
-
-	io_file_reread(f->file);
-	r = read_parts(f, false);
-	f->is_lost = r < 0;
-	f->is_mended = r < 0;
-	return r;
-}
-
 int datafile_sync(struct datafile *f)
 {
 	int r = datafile_flush(f);
@@ -304,7 +284,13 @@ int datafile_sync(struct datafile *f)
 	if (f->behind)
 		io_file_drop_cache(f->file, 0, f->start);
 	f->flushed = f->behind;
-	return f->is_mended ? check(f) : 0;
+	if (!f->is_mended)
+		return 0;
+	/* Some file systems lose bytes that they failed to write before, and still report a sync. */
+	io_file_reread(f->file);
+	r = read_parts(f, false);
+	f->is_lost = f->is_mended = r < 0;
+	return r;
 }
 
 int datafile_mend(struct datafile *f)

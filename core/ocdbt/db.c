@@ -86,16 +86,6 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 	return err_at(r, "%s", (const char *)at.p);
 }
 
-static int node_key(const struct ocdbt *db, const struct ocdbt_ref *ref, struct refusal_key *ret)
-{
-	uint64_t id[2];
-	int r = db_ref_id(ref, id);
-
-	if (r >= 0)
-		*ret = refusal_key(db->owner, span_of(id, sizeof(id)), 0);
-	return r;
-}
-
 /* The mark of the file of a node as it is now. */
 static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t *ret)
 {
@@ -143,10 +133,12 @@ static int node_read(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 	auto_buf stored = { .metered = true };
 	int64_t began = clock_ns();
 	struct refusal_key key;
-	int r = node_key(db, ref, &key);
+	uint64_t id[2];
+	int r = db_ref_id(ref, id);
 
 	if (r < 0)
 		return r;
+	key = refusal_key(db->owner, span_of(id, sizeof(id)), 0);
 	r = ask_refusal(db, ref, key);
 	if (r < 0)
 		return r;
