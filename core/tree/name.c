@@ -52,18 +52,16 @@ enum name_ext name_ext_of(struct span name)
 	return NAME_EXT_NONE;
 }
 
-static bool is_lower_hex(uint8_t c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
 bool name_is_hashed(struct span stem)
 {
 	if (stem.n < HASH_DIGITS + 1 || stem.p[stem.n - HASH_DIGITS - 1] != '~')
 		return false;
-	for (size_t i = stem.n - HASH_DIGITS; i < stem.n; i++)
-		if (!is_lower_hex(stem.p[i]))
+	for (size_t i = stem.n - HASH_DIGITS; i < stem.n; i++) {
+		uint8_t c = stem.p[i];
+
+		if ((c < '0' || c > '9') && (c < 'a' || c > 'f'))
 			return false;
+	}
 	return true;
 }
 

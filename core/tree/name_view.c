@@ -18,24 +18,17 @@ static int malformed(struct span name, const char *why)
 	return fail(-EINVAL, "name '%.*s': %s", SPAN_ARG(name), why);
 }
 
-static size_t digits_len(struct span s)
-{
-	size_t n = 0;
-
-	while (n < s.n && s.p[n] >= '0' && s.p[n] <= '9')
-		n++;
-	return n;
-}
-
 /*
  * Take the decimal number at the start of s, at most max, in its only spelling. Returns its length,
  * or 0.
  */
 static size_t name_view_take_number(struct span s, uint64_t max, uint64_t *ret)
 {
-	size_t n = digits_len(s);
 	uint64_t v = 0;
+	size_t n = 0;
 
+	while (n < s.n && s.p[n] >= '0' && s.p[n] <= '9')
+		n++;
 	if (n == 0 || (n > 1 && s.p[0] == '0'))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
@@ -135,11 +128,6 @@ static int parse_box(struct span name, struct span in, struct name_view *v)
 	return 0;
 }
 
-static bool is_shape(struct span s)
-{
-	return s.n && s.p[0] >= '0' && s.p[0] <= '9';
-}
-
 static int parse_shape(struct span name, struct span s, struct name_view *v)
 {
 	if (v->has_shape)
@@ -202,7 +190,8 @@ static int take_part(struct span name, struct span *rest, struct name_view *v)
 	if (rest->p[0] != '@')
 		return malformed(name, "something other than '[' or '@' follows the box");
 	part = span_of(part.p, until(part, '@', '['));
-	r = is_shape(part) ? parse_shape(name, part, v) : parse_cast(name, part, v);
+	r = part.n && part.p[0] >= '0' && part.p[0] <= '9' ? parse_shape(name, part, v) :
+							     parse_cast(name, part, v);
 	*rest = span_from(*rest, part.n + 1);
 	return r;
 }

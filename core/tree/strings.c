@@ -466,22 +466,6 @@ static int put_pair(const struct strings_pair *last, const struct strings_pair *
 	return r < 0 ? r : json_put_str(out, pair->text, JSON_COMPACT);
 }
 
-static int put_pairs(const struct strings_pair *const *order, size_t n, struct buf *out)
-{
-	int r = buf_add_byte(out, '{');
-
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		if (i)
-			r = check_pair(order[i - 1], order[i]);
-		if (r < 0)
-			break;
-		r = put_pair(i ? order[i - 1] : NULL, order[i], out);
-	}
-	for (unsigned i = 0; n && i <= count_parts(order[n - 1]->name) && r >= 0; i++)
-		r = buf_add_byte(out, '}');
-	return r < 0 || n ? r : buf_add_byte(out, '}');
-}
-
 int strings_print(const struct strings_pair *pairs, size_t n, struct buf *ret)
 {
 	auto_free const struct strings_pair **order = calloc(n + 1, sizeof(*order));
@@ -501,7 +485,17 @@ int strings_print(const struct strings_pair *pairs, size_t n, struct buf *ret)
 				    SPAN_ARG(pairs[i].name));
 	}
 	qsort(order, n, sizeof(*order), by_pair_name);
-	r = put_pairs(order, n, ret);
+	for (size_t i = 1; i < n; i++) {
+		r = check_pair(order[i - 1], order[i]);
+		if (r < 0)
+			return r;
+	}
+	r = buf_add_byte(ret, '{');
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put_pair(i ? order[i - 1] : NULL, order[i], ret);
+	/* That of the document, and those of the levels of the last name. */
+	for (unsigned i = n ? count_parts(order[n - 1]->name) + 1 : 1; i > 0 && r >= 0; i--)
+		r = buf_add_byte(ret, '}');
 	if (r < 0)
 		ret->n = was;
 	return r;

@@ -149,12 +149,6 @@ static int take_path(struct metadata *m)
 	return r;
 }
 
-static int take_write_shape(struct metadata *m)
-{
-	m->entry.has_write_shape = true;
-	return json_pull_shape(&m->in, m->entry.shape, &m->entry.rank);
-}
-
 /* Take {"value_type": "jax.Array", "skip_deserialize": false, "write_shape": [8]}. */
 static int take_value(struct metadata *m)
 {
@@ -176,7 +170,8 @@ static int take_value(struct metadata *m)
 			r = json_pull_bool(&m->in, &e->skip);
 			e->has_skip = true;
 		} else if (span_eq(name, span_str("write_shape"))) {
-			r = take_write_shape(m);
+			r = json_pull_shape(&m->in, e->shape, &e->rank);
+			e->has_write_shape = true;
 		} else {
 			r = json_pull_skip(&m->in);
 		}
@@ -210,15 +205,6 @@ static int tree_json_take_entry(struct metadata *m)
 }
 
 /* ---- putting entries into the tree ---- */
-
-/* Reset a node that was a leaf or an empty container. */
-static void make_container(struct tree_node *node)
-{
-	node->value = TREE_VALUE_STORED;
-	node->value_type = span_of(NULL, 0);
-	node->has_write_shape = false;
-	node->write_shape = NULL;
-}
 
 /* Set a copy of the entry's write shape. Neighbours usually have the same one, and share it. */
 static int set_write_shape(struct metadata *m, struct tree_node *node)
@@ -302,8 +288,13 @@ static int tree_json_put_entry(struct metadata *m)
 		struct span key = span_of(span_from(buf_span(&e->keys), k->off).p, k->len);
 		bool is_index = is_position(node, k->is_index);
 
-		if (!node->n_children && node->kind != TREE_UNKNOWN)
-			make_container(node);
+		/* A leaf or an empty container becomes a container of this one. */
+		if (!node->n_children && node->kind != TREE_UNKNOWN) {
+			node->value = TREE_VALUE_STORED;
+			node->value_type = span_of(NULL, 0);
+			node->has_write_shape = false;
+			node->write_shape = NULL;
+		}
 		r = tree_build_child(&m->build, node, key, is_index, &node);
 		if (r < 0)
 			return r;

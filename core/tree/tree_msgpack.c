@@ -89,15 +89,6 @@ static int payload_array(struct unpack *u, unsigned n, struct value *ret)
 	return 0;
 }
 
-/* Take one axis of the shape. */
-static int payload_axis(struct unpack *u, const struct value *v)
-{
-	if (v->what != VALUE_LEAF || v->leaf.kind != AGGREGATE_INT || v->leaf.i < 0)
-		return broken(u, "malformed shape of an array");
-	u->payload->shape[u->payload->rank++] = (uint64_t)v->leaf.i;
-	return 0;
-}
-
 static int payload_number(struct unpack *u, const struct value *v, double *ret)
 {
 	if (v->what != VALUE_LEAF)
@@ -127,8 +118,12 @@ static int payload_item(struct unpack *u, const struct value *in, const struct v
 {
 	struct payload *p = u->payload;
 
-	if (in->level == 2)
-		return payload_axis(u, v);
+	if (in->level == 2) { /* an axis of the shape */
+		if (v->what != VALUE_LEAF || v->leaf.kind != AGGREGATE_INT || v->leaf.i < 0)
+			return broken(u, "malformed shape of an array");
+		p->shape[p->rank++] = (uint64_t)v->leaf.i;
+		return 0;
+	}
 	if (p->complex)
 		return payload_number(u, v, &p->part[p->item++]);
 	switch (p->item++) {
