@@ -79,22 +79,17 @@ static void make_known(struct access *a)
 
 /* ---- one file ---- */
 
-static int of_stat(int r, const struct stat *st, unsigned group, unsigned other, struct access *ret)
-{
-	if (r < 0)
-		return r;
-	*ret = (struct access){ st->st_uid, st->st_gid, (st->st_mode & 0700) | group << 3 | other };
-	make_known(ret);
-	return 0;
-}
-
 int access_of(struct io_dir *dir, const char *rel, struct access *ret)
 {
 	unsigned group, other;
 	struct stat st;
 	int r = io_stat_acl(dir, rel, &st, &group, &other);
 
-	return of_stat(r, &st, group, other, ret);
+	if (r < 0)
+		return r;
+	*ret = (struct access){ st.st_uid, st.st_gid, (st.st_mode & 0700) | group << 3 | other };
+	make_known(ret);
+	return 0;
 }
 
 int access_of_dir(struct io_dir *dir, struct access *ret)

@@ -211,16 +211,6 @@ static int drop_merged(struct names *ns)
 
 /* ---- all names ---- */
 
-/* Releases since 0.4 store all texts as members of one file. */
-static int add_strings(struct item *item, struct names *ns)
-{
-	int r = item_read_strings(item);
-
-	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
-		r = item_names_add(ns, item->strings->entries[i].name, AS_STRING);
-	return r;
-}
-
 int item_names_sort(struct names *ns)
 {
 	size_t n = 0;
@@ -418,7 +408,10 @@ int item_tree_of_names(struct item *item)
 		return r;
 	/* Metadata that were consolidated before anything was in the group name the group alone. */
 	ns.is_consolidated = r > 0 && ns.has_names;
-	r = add_strings(item, &ns);
+	/* Releases since 0.4 store all texts as members of one file. */
+	r = item_read_strings(item);
+	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
+		r = item_names_add(&ns, item->strings->entries[i].name, AS_STRING);
 	if (r < 0)
 		return r;
 	r = item_names_sort(&ns);

@@ -259,13 +259,6 @@ bool others_are_listed(const struct ckpt *c)
 	return c->source->fd >= 0 || store_is_bucket(c->opts.source);
 }
 
-static int find_others(struct others *o)
-{
-	int r = io_list(o->item->dir, ".", add_other, o);
-
-	return r < 0 || !o->item->is_hierarchy ? r : say_files_in_groups(o);
-}
-
 int item_each_other(struct item *item, io_list_fn *each, void *arg)
 {
 	struct others o = { .item = item, .found = { .metered = true } };
@@ -274,7 +267,9 @@ int item_each_other(struct item *item, io_list_fn *each, void *arg)
 	if (!has_others(item) || !others_are_listed(item->ckpt))
 		return 0;
 	o.says_hidden = atomic_flag_test_and_set(&item->said_hidden) ? 0 : HIDDEN_MOST;
-	r = find_others(&o);
+	r = io_list(item->dir, ".", add_other, &o);
+	if (r >= 0 && item->is_hierarchy)
+		r = say_files_in_groups(&o);
 	if (r >= 0)
 		r = call_each(&o.found, each, arg);
 	buf_release(&o.found);

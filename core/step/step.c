@@ -438,15 +438,6 @@ int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker
 	return *ret ? 0 : fail(-ENOMEM, "cannot name the latest step");
 }
 
-/* Whether a step, step_000008, is the one that was typed as 8, or as step_8. */
-static bool is_meant(const char *name, const struct step_name *typed)
-{
-	struct step_name own;
-
-	return step_name_parse(span_str(name), &own) == 1 && own.number == typed->number &&
-	       (!typed->prefix.n || span_eq(own.prefix, typed->prefix));
-}
-
 int step_meant(struct io_dir *root, struct span typed, bool need_marker, char **ret)
 {
 	auto_step_list l = { 0 };
@@ -460,9 +451,15 @@ int step_meant(struct io_dir *root, struct span typed, bool need_marker, char **
 	r = step_list(root, need_marker, false, &l);
 	if (r < 0 || latest)
 		return r < 0 ? r : step_latest(root, &l, need_marker, ret);
-	for (size_t i = 0; i < l.n && !found; i++)
-		if (is_meant(l.entry[i].name, &wanted))
+	/* step_000008 may be typed as 8, or as step_8. */
+	for (size_t i = 0; i < l.n && !found; i++) {
+		struct step_name own;
+
+		if (step_name_parse(span_str(l.entry[i].name), &own) == 1 &&
+		    own.number == wanted.number &&
+		    (!wanted.prefix.n || span_eq(own.prefix, wanted.prefix)))
 			found = l.entry[i].name;
+	}
 	if (!found)
 		return -ENOENT;
 	*ret = strdup(found);
