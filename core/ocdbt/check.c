@@ -247,16 +247,6 @@ static int check_stored_value(struct check *c, const struct visit *v, uint32_t i
 	return found_at(c, "value", &value.ref, text);
 }
 
-static int check_leaf(struct check *c, const struct visit *v)
-{
-	int r = 0;
-
-	c->stats.keys += v->node->n;
-	for (uint32_t i = 0; i < v->node->n && r == 0; i++)
-		r = check_stored_value(c, v, i);
-	return r;
-}
-
 /* ---- the tree ---- */
 
 static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height,
@@ -287,25 +277,19 @@ static int visit_child(struct check *c, const struct visit *v, uint32_t i)
 	return visit_node(c, &child.ref, v->node->height - 1, &down);
 }
 
-static int check_node(struct check *c, const struct visit *v)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(node_checks) && r == 0; i++) {
-		r = node_checks[i](v);
-		if (r < 0)
-			r = failed_at(c, "btreenode", v->ref, r);
-	}
-	return r;
-}
-
 /* is_known: the node's subtree was traversed before. */
 static int check_below(struct check *c, const struct visit *v, bool is_known)
 {
 	int r = 0;
 
-	if (v->node->height == 0)
-		return is_known ? 0 : check_leaf(c, v);
+	if (v->node->height == 0) {
+		if (is_known)
+			return 0;
+		c->stats.keys += v->node->n;
+		for (uint32_t i = 0; i < v->node->n && r == 0; i++)
+			r = check_stored_value(c, v, i);
+		return r;
+	}
 	/* In a known subtree, only the right edge may have another bound this time. */
 	for (uint32_t i = is_known ? v->node->n - 1 : 0; i < v->node->n && r == 0; i++)
 		r = visit_child(c, v, i);
@@ -339,7 +323,11 @@ static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned hei
 		return failed_at(c, "btreenode", ref, r);
 	v.ref = ref;
 	v.node = pin.node;
-	r = check_node(c, &v);
+	for (size_t i = 0; i < ARRAY_LEN(node_checks) && r == 0; i++) {
+		r = node_checks[i](&v);
+		if (r < 0)
+			r = failed_at(c, "btreenode", ref, r);
+	}
 	if (r == 0)
 		r = check_below(c, &v, known);
 	db_unpin(c->db, &pin);

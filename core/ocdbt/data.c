@@ -89,15 +89,6 @@ void ocdbt_data_free(struct ocdbt_data *d)
 
 /* ---- passing files between threads ---- */
 
-static struct datafile *pop_idle(struct ocdbt_data *d)
-{
-	struct datafile *f = d->idle;
-
-	if (f)
-		d->idle = f->idle_next;
-	return f;
-}
-
 static void give_back(struct ocdbt_data *d, struct datafile *f)
 {
 	pthread_mutex_lock(&d->lock);
@@ -143,7 +134,9 @@ static int take_file(struct ocdbt_data *d, struct datafile **ret)
 	int r = 0;
 
 	pthread_mutex_lock(&d->lock);
-	f = pop_idle(d);
+	f = d->idle;
+	if (f)
+		d->idle = f->idle_next;
 	d->n_busy++;
 	pthread_mutex_unlock(&d->lock);
 	if (f && f->is_lost)

@@ -102,6 +102,14 @@ int db_cursor_open(struct ocdbt *db, const struct ocdbt_version *v, struct db_wa
 /* Read the version node that ref names, and check it against ref. */
 int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt_vnode *ret);
 
+/*
+ * Open the database in a directory below dir, at its latest version, whose paths are allocated in
+ * the arena; the version is empty if nothing was committed. The caller closes *ret, after a failure
+ * as well unless that is NULL still.
+ */
+int db_open_latest(struct io_dir *dir, const char *name, struct cache *cache, struct arena *a,
+		   struct ocdbt **ret, struct ocdbt_version *ret_version);
+
 /* ---- values (value.c) ---- */
 
 #define auto_recent __attribute__((cleanup(db_recent_release))) struct db_recent

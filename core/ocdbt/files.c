@@ -170,21 +170,11 @@ static unsigned recent_slot(struct span base, struct span rel)
 	return h % ARRAY_LEN(((struct ocdbt_filelist *)0)->recent);
 }
 
-static int filelist_grow(struct ocdbt_filelist *t)
-{
-	if (t->n >= LIMIT_TABLE_FILES)
-		return fail(-EFBIG, "more than %d data files in one record", LIMIT_TABLE_FILES);
-	if (!array_reserve(t->name, t->cap, t->n + 1))
-		return fail(-ENOMEM, "cannot allocate a table of %u data files", t->n + 1);
-	return 0;
-}
-
 int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span rel,
 		       uint32_t *ret_id)
 {
 	unsigned slot = recent_slot(base, rel);
 	uint8_t *b, *p;
-	int r;
 
 	if (t->recent[slot]) {
 		const struct ocdbt_file_name *f = &t->name[t->recent[slot] - 1];
@@ -197,9 +187,10 @@ int ocdbt_filelist_add(struct ocdbt_filelist *t, struct span base, struct span r
 	if (base.n > LIMIT_KEY_BYTES || rel.n > LIMIT_KEY_BYTES - base.n)
 		return fail(-EINVAL, "data file path of %zu bytes, most is %d", base.n + rel.n,
 			    LIMIT_KEY_BYTES);
-	r = t->n == t->cap ? filelist_grow(t) : 0;
-	if (r < 0)
-		return r;
+	if (t->n >= LIMIT_TABLE_FILES)
+		return fail(-EFBIG, "more than %d data files in one record", LIMIT_TABLE_FILES);
+	if (!array_reserve(t->name, t->cap, t->n + 1))
+		return fail(-ENOMEM, "cannot allocate a table of %u data files", t->n + 1);
 	b = arena_dup(&t->arena, base);
 	p = arena_dup(&t->arena, rel);
 	if (!b || !p)

@@ -135,12 +135,6 @@ struct kv_union {
 	struct part part[];
 };
 
-static int kv_union_differ(const struct kv_union *u, struct span key, size_t a, size_t b)
-{
-	return fail(-EUCLEAN, "'%.*s' is in '%s' and in '%s' with different values", SPAN_ARG(key),
-		    u->part[a].name, u->part[b].name);
-}
-
 /* Put the values of part i into ret; from[at] is the part that ret[at] came from. */
 static int locate_in_part(struct kv_union *u, size_t i, const struct span *key, const size_t *order,
 			  struct kv_loc *ret, size_t *from, size_t n)
@@ -169,7 +163,8 @@ static int locate_in_part(struct kv_union *u, size_t i, const struct span *key, 
 		}
 		r = value_same(&ret[at], &loc);
 		if (r == 0)
-			return kv_union_differ(u, key[at], from[at], i);
+			return fail(-EUCLEAN, "'%.*s' is in '%s' and in '%s' with different values",
+				    SPAN_ARG(key[at]), u->part[from[at]].name, u->part[i].name);
 	}
 	return r;
 }
@@ -286,26 +281,12 @@ static const struct kv_ops union_ops = {
 static int open_part(struct kv_union *u, struct io_dir *dir, const char *name, struct cache *cache)
 {
 	struct part *p = &u->part[u->n];
-	auto_of(io_dir) struct io_dir *sub = NULL;
-	static const struct ocdbt_when latest;
-	int r;
 
 	p->name = strdup(name);
 	if (!p->name)
 		return fail(-ENOMEM, "cannot open '%s'", name);
 	u->n++; /* from here on union_free() frees it */
-	r = io_dir_sub(dir, name, &sub);
-	if (r < 0)
-		return r;
-	r = ocdbt_db_open(sub, cache, &p->db);
-	if (r < 0)
-		return r;
-	sub = NULL; /* taken */
-	r = ocdbt_find_version(p->db, &latest, &u->arena, &p->version);
-	if (r == 0)
-		p->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
-						     .root.len = OCDBT_NO_ROOT };
-	return r;
+	return db_open_latest(dir, name, cache, &u->arena, &p->db, &p->version);
 }
 
 int ocdbt_open_union(struct io_dir *dir, const struct ocdbt_parts *parts, struct cache *cache,

@@ -137,28 +137,21 @@ static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up,
 	return 0;
 }
 
-/* Append the implicit prefix of the child at up->pos to that of up. */
-static int extend_prefix(struct ocdbt_cursor *cur, const struct level *up)
-{
-	struct span key = ocdbt_node_key(up->pin.node, up->pos);
-	uint32_t cut = up->pin.node->cut[up->pos];
-
-	if (up->prefix_n + cut > LIMIT_KEY_BYTES)
-		return fail(-EUCLEAN, "a key has more than %d bytes", LIMIT_KEY_BYTES);
-	cur->key.n = up->prefix_n;
-	return buf_add(&cur->key, key.p, cut);
-}
-
 /* Enter the child at pos of the lowest level. */
 static int descend(struct ocdbt_cursor *cur)
 {
 	struct level *up = &cur->level[cur->depth - 1], *down = up + 1;
+	uint32_t cut = up->pin.node->cut[up->pos];
 	struct ocdbt_child child;
 	int r;
 
 	assert(up->pin.node->height > 0 && cur->depth <= cur->root_height);
 	ocdbt_node_child(up->pin.node, up->pos, &child);
-	r = extend_prefix(cur, up);
+	/* The implicit prefix of the child continues that of this node. */
+	if (up->prefix_n + cut > LIMIT_KEY_BYTES)
+		return fail(-EUCLEAN, "a key has more than %d bytes", LIMIT_KEY_BYTES);
+	cur->key.n = up->prefix_n;
+	r = buf_add(&cur->key, ocdbt_node_key(up->pin.node, up->pos).p, cut);
 	if (r < 0)
 		return r;
 	r = db_pin(cur->db, &child.ref, up->pin.node->height - 1, cur->walk, &down->pin);

@@ -111,23 +111,11 @@ struct opened {
 static int open_one(struct io_dir *dir, const char *name, struct cache *cache, struct arena *a,
 		    struct opened *ret)
 {
-	static const struct ocdbt_when latest;
-	auto_of(io_dir) struct io_dir *sub = NULL;
 	size_t n = strlen(name) + 2;
-	int r = io_dir_sub(dir, name, &sub);
+	int r = db_open_latest(dir, name, cache, a, &ret->db, &ret->version);
 
 	if (r < 0)
 		return r;
-	r = ocdbt_db_open(sub, cache, &ret->db);
-	if (r < 0)
-		return r;
-	sub = NULL; /* taken */
-	r = ocdbt_find_version(ret->db, &latest, a, &ret->version);
-	if (r < 0)
-		return r;
-	if (r == 0)
-		ret->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
-						       .root.len = OCDBT_NO_ROOT };
 	ret->base = arena_alloc(a, n);
 	if (!ret->base)
 		return fail(-ENOMEM, "cannot open '%s'", name);

@@ -41,13 +41,6 @@ struct mergelist {
 
 /* ---- one part ---- */
 
-static void stream_release(struct stream *s)
-{
-	arena_release(&s->arena);
-	buf_release(&s->low);
-	free(s->entry);
-}
-
 static int copy_entry(struct stream *s, const struct ocdbt_entry *e)
 {
 	struct ocdbt_entry *to;
@@ -70,25 +63,21 @@ static int copy_entry(struct stream *s, const struct ocdbt_entry *e)
 	return 0;
 }
 
-/* The next window begins right after the last key of this one. */
-static int set_low(struct stream *s)
-{
-	int r;
-
-	if (s->n == 0)
-		return 0;
-	buf_clear(&s->low);
-	r = buf_add_span(&s->low, s->entry[s->n - 1].key);
-	return r < 0 ? r : buf_add_byte(&s->low, 0);
-}
-
 static int fill(struct mergelist *m, struct stream *s)
 {
 	auto_of(ocdbt_cursor) struct ocdbt_cursor *cur = NULL;
-	int r = set_low(s);
+	int r;
 
-	if (r < 0)
-		return r;
+	/* A window begins right after the last key of the one before it. */
+	if (s->n) {
+		buf_clear(&s->low);
+		r = buf_add_span(&s->low, s->entry[s->n - 1].key);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(&s->low, 0);
+		if (r < 0)
+			return r;
+	}
 	arena_release(&s->arena);
 	s->n = s->at = 0;
 	r = db_cursor_open(s->part.db, s->part.version, &s->walk, &cur);
@@ -171,20 +160,6 @@ static int enter(struct mergelist *m, size_t i)
 
 /* ---- all parts ---- */
 
-static int start(struct mergelist *m, const struct mergelist_part *part, struct span low)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < m->n && r >= 0; i++) {
-		m->stream[i].part = part[i];
-		r = buf_add_span(&m->stream[i].low, low);
-		if (r < 0)
-			return r;
-		r = enter(m, i);
-	}
-	return r;
-}
-
 int mergelist_open(const struct mergelist_part *part, size_t n, struct span low, struct span high,
 		   struct mergelist **ret)
 {
@@ -201,9 +176,15 @@ int mergelist_open(const struct mergelist_part *part, size_t n, struct span low,
 	m->n = n;
 	m->high = high;
 	m->window = MAX(WINDOWS_BYTES / MAX(n, (size_t)1), WINDOW_LEAST);
-	r = start(m, part, low);
-	if (r < 0)
-		return r;
+	for (size_t i = 0; i < n; i++) {
+		m->stream[i].part = part[i];
+		r = buf_add_span(&m->stream[i].low, low);
+		if (r < 0)
+			return r;
+		r = enter(m, i);
+		if (r < 0)
+			return r;
+	}
 	*ret = take(m);
 	return 0;
 }
@@ -240,8 +221,11 @@ void mergelist_close(struct mergelist *m)
 {
 	if (!m)
 		return;
-	for (size_t i = 0; m->stream && i < m->n; i++)
-		stream_release(&m->stream[i]);
+	for (size_t i = 0; m->stream && i < m->n; i++) {
+		arena_release(&m->stream[i].arena);
+		buf_release(&m->stream[i].low);
+		free(m->stream[i].entry);
+	}
 	free(m->stream);
 	free(m->heap);
 	free(m->hit);

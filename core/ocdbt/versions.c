@@ -88,6 +88,26 @@ int ocdbt_find_version(struct ocdbt *db, const struct ocdbt_when *when, struct a
 	return 0;
 }
 
+int db_open_latest(struct io_dir *dir, const char *name, struct cache *cache, struct arena *a,
+		   struct ocdbt **ret, struct ocdbt_version *ret_version)
+{
+	static const struct ocdbt_when latest;
+	auto_of(io_dir) struct io_dir *sub = NULL;
+	int r = io_dir_sub(dir, name, &sub);
+
+	if (r < 0)
+		return r;
+	r = ocdbt_db_open(sub, cache, ret);
+	if (r < 0)
+		return r;
+	sub = NULL; /* taken */
+	r = ocdbt_find_version(*ret, &latest, a, ret_version);
+	if (r == 0)
+		*ret_version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
+						       .root.len = OCDBT_NO_ROOT };
+	return MIN(r, 0);
+}
+
 /* ---- all versions ---- */
 
 struct walk {
