@@ -94,12 +94,19 @@ static int parse_axes(const char *value, struct axes *ret)
 	return 0;
 }
 
-const char *option_of_item(const char *name)
+static const struct option *find_option(const char *name)
 {
 	for (size_t i = 0; i < option_count; i++)
-		if (option_table[i].of_item && !strcmp(option_table[i].name, name))
-			return option_table[i].name;
+		if (!strcmp(option_table[i].name, name))
+			return &option_table[i];
 	return NULL;
+}
+
+const char *option_of_item(const char *name)
+{
+	const struct option *opt = find_option(name);
+
+	return opt && opt->of_item ? opt->name : NULL;
 }
 
 /*
@@ -337,14 +344,6 @@ static uint64_t scoped_bit(const struct option *opt)
 	return (uint64_t)1 << (opt - option_table);
 }
 
-static const struct option *find_option(const char *name)
-{
-	for (size_t i = 0; i < option_count; i++)
-		if (!strcmp(option_table[i].name, name))
-			return &option_table[i];
-	return NULL;
-}
-
 bool options_given(const struct options *o, const char *name)
 {
 	return o->from[find_option(name) - option_table] != OPTION_FROM_DEFAULT;
@@ -372,19 +371,10 @@ bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
 	return true;
 }
 
-static int aggregate_rule(struct options *o, const char *glob)
-{
-	auto_buf text = { 0 };
-	int r = buf_addf(&text, "%s:aggregate=all", glob);
-
-	return r < 0 || !buf_str(&text) ? -ENOMEM :
-					  add_rule(o, find_option("rule"), buf_str(&text));
-}
-
-/* Whether the name alone switches the option on. */
+/* Whether the name alone switches the option on, or is refused with the reason. */
 static bool may_stand_alone(const struct option *opt)
 {
-	return opt->kind == OPTION_BOOL ||
+	return opt->kind == OPTION_BOOL || opt->kind == OPTION_REFUSED ||
 	       (opt->kind == OPTION_ENUM && word_index(opt->accepts, "on") >= 0);
 }
 
@@ -393,25 +383,26 @@ int option_set(struct options *o, const char *text, bool known_only)
 	const char *eq = strchr(text, '=');
 	auto_free char *name = span_dup_str(span_of(text, eq ? (size_t)(eq - text) : strlen(text)));
 
+	const struct option *opt;
+	auto_buf rule = { 0 };
+
 	if (!name)
 		return fail(-ENOMEM, "cannot set an option");
-	for (size_t i = 0; i < option_count; i++) {
-		const struct option *opt = &option_table[i];
-
-		if (strcmp(opt->name, name))
-			continue;
-		/* A refused option needs no value; its message gives the reason. */
-		if (!eq && !may_stand_alone(opt) && opt->kind != OPTION_REFUSED)
-			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
-		o->from[i] = o->setting_from;
-		/* aggregate=GLOB is a short form of a rule. */
-		if (opt->kind == OPTION_AGGREGATE && word_index("off|all|false|on", eq + 1) < 0)
-			return aggregate_rule(o, eq + 1);
-		if (opt->scoped)
-			o->save.given |= scoped_bit(opt);
-		return options_set_value(o, opt, eq ? eq + 1 : "on");
+	opt = find_option(name);
+	if (!opt)
+		return known_only ? -ENOENT : unknown(name, eq != NULL);
+	if (!eq && !may_stand_alone(opt))
+		return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
+	o->from[opt - option_table] = o->setting_from;
+	/* aggregate=GLOB is a short form of a rule. */
+	if (opt->kind == OPTION_AGGREGATE && word_index("off|all|false|on", eq + 1) < 0) {
+		if (buf_addf(&rule, "%s:aggregate=all", eq + 1) < 0 || !buf_str(&rule))
+			return -ENOMEM;
+		return add_rule(o, find_option("rule"), buf_str(&rule));
 	}
-	return known_only ? -ENOENT : unknown(name, eq != NULL);
+	if (opt->scoped)
+		o->save.given |= scoped_bit(opt);
+	return options_set_value(o, opt, eq ? eq + 1 : "on");
 }
 
 int option_print(const struct options *o, const struct option *opt, struct buf *ret)
@@ -480,22 +471,19 @@ const char *option_from_text(const struct options *o, const struct option *opt)
 
 int save_opts_set(struct save_opts *s, const char *name, const char *value)
 {
-	for (size_t i = 0; i < option_count; i++) {
-		const struct option *opt = &option_table[i];
-		struct options all = { .save = *s };
-		int r;
+	const struct option *opt = find_option(name);
+	struct options all = { .save = *s };
+	int r;
 
-		if (!opt->scoped || strcmp(opt->name, name))
-			continue;
-		r = options_set_value(&all, opt, value);
-		if (r < 0)
-			return r;
-		*s = all.save;
-		s->given |= scoped_bit(opt);
-		s->dtype_is_scoped |= opt->kind == OPTION_DTYPE;
-		return 0;
-	}
-	return fail(-EINVAL, "'%s' is not an option of leaves and items", name);
+	if (!opt || !opt->scoped)
+		return fail(-EINVAL, "'%s' is not an option of leaves and items", name);
+	r = options_set_value(&all, opt, value);
+	if (r < 0)
+		return r;
+	*s = all.save;
+	s->given |= scoped_bit(opt);
+	s->dtype_is_scoped |= opt->kind == OPTION_DTYPE;
+	return 0;
 }
 
 static size_t scoped_size(enum option_kind kind)

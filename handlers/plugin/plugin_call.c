@@ -52,8 +52,6 @@ struct reading {
 	struct plugin_files *files;
 };
 
-static int read_dir(struct reading *rd);
-
 static int read_entry(void *arg, const char *name, unsigned char type)
 {
 	struct reading *rd = arg;
@@ -76,7 +74,7 @@ static int read_entry(void *arg, const char *name, unsigned char type)
 		in.below = below;
 		in.depth++;
 		return in.depth > 16 ? fail(-EFBIG, "'%s' is too deep for a plugin", path) :
-				       read_dir(&in);
+				       io_list(in.dir, path, read_entry, &in);
 	}
 	/* Skip the marker of a commit, which is not a part of the value. */
 	if (!S_ISREG(st.st_mode) || (!rd->depth && !strcmp(name, "commit_success.txt")))
@@ -89,11 +87,6 @@ static int read_entry(void *arg, const char *name, unsigned char type)
 					rd->contents ? bytes.n : 0);
 }
 
-static int read_dir(struct reading *rd)
-{
-	return io_list(rd->dir, rd->path, read_entry, rd);
-}
-
 static int plugin_call_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct plugin_file *)a)->name, ((const struct plugin_file *)b)->name);
@@ -103,7 +96,7 @@ int plugin_files_read(struct io_dir *dir, const char *path, bool contents, struc
 {
 	auto_plugin_files files = { 0 };
 	struct reading rd = { dir, path, "", contents, 0, &files };
-	int r = read_dir(&rd);
+	int r = io_list(dir, path, read_entry, &rd);
 
 	if (r < 0)
 		return r;
