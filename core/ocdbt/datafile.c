@@ -286,7 +286,7 @@ int datafile_sync(struct datafile *f)
 	f->flushed = f->behind;
 	if (!f->is_mended)
 		return 0;
-	/* Some file systems lose bytes that they failed to write before, and still report a sync. */
+	/* Some file systems lose bytes that they failed to write, and still report a sync. */
 	io_file_reread(f->file);
 	r = read_parts(f, false);
 	f->is_lost = f->is_mended = r < 0;

@@ -128,14 +128,14 @@ int step_name_parse(struct span name, struct step_name *ret)
 	return 1;
 }
 
-static bool is_whole(const struct step_name *n)
+static bool step_name_is_whole(const struct step_name *n)
 {
 	return !n->fraction.n && !n->power.n;
 }
 
 bool step_name_is_orbax(const struct step_name *n)
 {
-	return is_whole(n) && (n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_');
+	return step_name_is_whole(n) && (n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_');
 }
 
 /* Digit i of the number, without its dot; zeros follow the last one. */
@@ -204,7 +204,7 @@ int step_name_check(struct span name)
 			    "'%.*s' is not a name of a step: it must end in a number, as '7' and "
 			    "'step_7' do",
 			    SPAN_ARG(name));
-	if (!is_whole(&n))
+	if (!step_name_is_whole(&n))
 		return fail(-EINVAL,
 			    "'%.*s' is not a name of a step: its number is not a whole one",
 			    SPAN_ARG(name));

@@ -493,7 +493,7 @@ int strings_print(const struct strings_pair *pairs, size_t n, struct buf *ret)
 	r = buf_add_byte(ret, '{');
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = put_pair(i ? order[i - 1] : NULL, order[i], ret);
-	/* That of the document, and those of the levels of the last name. */
+	/* Braces of the levels of the last name, and of the document. */
 	for (unsigned i = n ? count_parts(order[n - 1]->name) + 1 : 1; i > 0 && r >= 0; i--)
 		r = buf_add_byte(ret, '}');
 	if (r < 0)
