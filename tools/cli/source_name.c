@@ -184,7 +184,8 @@ static void add_latest(struct node *dir, const char *path, struct buf *ret)
 	const struct ckpt *ckpt = dir->ns->ckpt;
 	auto_free char *step = NULL;
 
-	if (!node_is_root(dir) || !span_eq(span_of(path, strcspn(path, "/")), span_str(STEP_LATEST)))
+	if (!node_is_root(dir) ||
+	    !span_eq(span_of(path, strcspn(path, "/")), span_str(STEP_LATEST)))
 		return;
 	if (step_meant(ckpt->source, span_str(STEP_LATEST), ckpt_needs_marker(ckpt), &step) < 0)
 		buf_add_str(ret, ": it has no steps yet");
