@@ -68,7 +68,8 @@ int json_pull_respell(struct json_pull *p, struct buf *out);
 /* -EUCLEAN when anything but white space is left. */
 int json_pull_end(struct json_pull *p);
 /*
- * Whether a text is a JSON document: 0, or -EUCLEAN; -ENOMEM when that is not known. Leaves no note.
+ * Whether a text is a JSON document: 0, or -EUCLEAN; -ENOMEM when that is not known. Leaves no
+ * note.
  */
 int json_pull_check(struct span text);
 

@@ -442,7 +442,7 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	own = reader_move(rs, rd, &a->orders, leaf->id, &own_order, &expected);
 	a->missed = expected ? 0 : a->missed + 1;
 	leaf_readers_lose(rs);
-	/* The kernel has lost pages of a leaf that was read whole, and maybe those of others, too. */
+	/* The kernel has lost pages of a leaf that was read whole, and maybe those of others. */
 	if (how == AHEAD_FILES && leaf_use(a, leaf->id) & READ_WHOLE)
 		for (uint32_t i = 0; i < a->item->tree->n_nodes; i++)
 			a->leaf_use[i] &= (uint16_t)~READ_WHOLE;

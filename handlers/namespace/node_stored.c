@@ -51,7 +51,7 @@ static int stored_stat(struct node *n, struct stat *ret)
 	r = access_of(n->ns->ckpt->source, s->path, &a);
 	if (r < 0)
 		return r;
-	/* Other programs may change the rest after the commit, also without a change of the size. */
+	/* Other programs may change the rest after the commit, even without changing the size. */
 	if (s->role == STORED_DOCUMENT || s->role == STORED_LEAF)
 		st.st_mtim = s->mtime;
 	if (S_ISDIR(st.st_mode))

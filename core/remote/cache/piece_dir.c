@@ -226,9 +226,9 @@ void piece_dir_put(struct piece_dir *d, const struct piece_id *id, struct span d
 	/* A shortage that passes, or a directory of its name, affects only this piece. */
 	if (r != -ENOMEM && r != -EMFILE && r != -ENFILE && r != -EISDIR &&
 	    !atomic_exchange(&d->is_stopped, true))
-		log_warn(
-			"cache_dir='%s' gets nothing more until it is opened again; reads go on: %s",
-			d->path, err_text(r));
+		log_warn("cache_dir='%s' gets nothing more until it is opened again; reads go on: "
+			 "%s",
+			 d->path, err_text(r));
 	err_clear();
 }
 

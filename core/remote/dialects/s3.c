@@ -143,11 +143,10 @@ static bool s3_explain(struct store *s, const struct http_refusal *refusal,
 	}
 	if (*e.region && strcmp(e.region, own) != 0 &&
 	    (refusal->status / 100 == 3 || refusal->status == 400)) {
-		snprintf(
-			req->why, sizeof(req->why),
-			"status %d (%s): the bucket is in the region '%s', and '%s' was asked: give "
-			"region=%s, or AWS_REGION",
-			req->answer.status, e.code, e.region, own, e.region);
+		snprintf(req->why, sizeof(req->why),
+			 "status %d (%s): the bucket is in the region '%s', and '%s' was asked: "
+			 "give region=%s, or AWS_REGION",
+			 req->answer.status, e.code, e.region, own, e.region);
 		req->result = -EIO;
 		return false;
 	}
