@@ -57,6 +57,16 @@ static inline int64_t access_fresh_ns(int64_t took_ns)
 	return MAX(ACCESS_FRESH_NS, 100 * took_ns);
 }
 
+/* An access that was determined, when (0: not yet), and how long that took, in nanoseconds. */
+struct timed_access {
+	struct access access;
+	int64_t at, took;
+};
+static inline bool timed_access_is_fresh(const struct timed_access *t, int64_t now)
+{
+	return t->at && now - t->at <= access_fresh_ns(t->took);
+}
+
 /* ---- the user for whom a thread works ---- */
 
 struct user {

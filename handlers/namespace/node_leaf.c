@@ -124,30 +124,28 @@ int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret)
 
 static int leaf_access(struct node_leaf *l, struct access *ret)
 {
-	int64_t now = clock_ns(), took, at;
-	struct access own;
+	int64_t now = clock_ns();
+	struct timed_access own;
 	int r = item_access(l->item, ret);
 
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&l->item->access_lock);
 	own = l->own;
-	at = l->own_at;
-	took = l->own_took;
 	pthread_mutex_unlock(&l->item->access_lock);
-	if (r < 0)
-		return r;
-	if (!at || now - at > access_fresh_ns(took)) {
-		own = (struct access){ .mode = 0777 };
-		r = item_access_leaf(l->item, l->tree, &own);
+	if (!timed_access_is_fresh(&own, now)) {
+		own.access = (struct access){ .mode = 0777 };
+		r = item_access_leaf(l->item, l->tree, &own.access);
+		if (r < 0)
+			return r;
+		own.at = clock_ns();
+		own.took = own.at - now;
 		pthread_mutex_lock(&l->item->access_lock);
 		l->own = own;
-		l->own_at = r < 0 ? 0 : clock_ns();
-		l->own_took = l->own_at - now;
 		pthread_mutex_unlock(&l->item->access_lock);
 	}
-	if (r < 0)
-		return r;
-	access_both(ret, &own);
-	return r;
+	access_both(ret, &own.access);
+	return 0;
 }
 
 static int leaf_stat(struct node *n, struct stat *ret)

@@ -22,8 +22,7 @@ struct shown {
 	struct timespec mtime;
 	char *path;           /* of the item below SOURCE */
 	pthread_mutex_t lock; /* protects the following members */
-	struct access access;
-	int64_t looked_at, look_took;
+	struct timed_access access;
 	struct plugin_files files; /* immutable */
 };
 
@@ -87,12 +86,12 @@ static int shown_access(struct ns *ns, struct shown *s, struct access *ret)
 	int r = 0;
 
 	pthread_mutex_lock(&s->lock);
-	if (!s->looked_at || now - s->looked_at > access_fresh_ns(s->look_took)) {
-		r = access_of_all(ns->ckpt->source, s->path, &s->access);
-		s->looked_at = r < 0 ? 0 : clock_ns();
-		s->look_took = s->looked_at - now;
+	if (!timed_access_is_fresh(&s->access, now)) {
+		r = access_of_all(ns->ckpt->source, s->path, &s->access.access);
+		s->access.at = r < 0 ? 0 : clock_ns();
+		s->access.took = s->access.at - now;
 	}
-	*ret = s->access;
+	*ret = s->access.access;
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }

@@ -32,13 +32,8 @@ struct node_subtree {
 	char *link; /* name of the step to which `latest` pointed, or NULL */
 	struct node_subtree *next,
 		**at; /* list of all nodes that have a path; protected by ns->drafts.lock */
-	/*
-	 * The permissions for all of the contents, when they were determined, and how long that
-	 * took. Protected by ns->drafts.lock.
-	 */
-	struct access access;
-	int64_t looked_at, look_took;
-	bool has_size; /* set by the first stat */
+	struct timed_access access; /* for all of the contents; protected by ns->drafts.lock */
+	bool has_size;              /* set by the first stat */
 	uint64_t size;
 };
 
@@ -120,23 +115,23 @@ static int subtree_access(struct node_subtree *s, struct access *ret)
 {
 	struct ns *ns = s->node.ns;
 	int64_t now = clock_ns();
-	bool fresh;
+	struct timed_access a;
 	int r;
 
 	pthread_mutex_lock(&ns->drafts.lock);
-	fresh = s->looked_at && now - s->looked_at <= access_fresh_ns(s->look_took);
-	*ret = s->access;
+	a = s->access;
 	pthread_mutex_unlock(&ns->drafts.lock);
-	if (fresh)
-		return 0;
-	r = node_parts_access(ns->ckpt->source, s->path, &s->st, ret);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&ns->drafts.lock);
-	s->access = *ret;
-	s->looked_at = clock_ns();
-	s->look_took = s->looked_at - now;
-	pthread_mutex_unlock(&ns->drafts.lock);
+	if (!timed_access_is_fresh(&a, now)) {
+		r = node_parts_access(ns->ckpt->source, s->path, &s->st, &a.access);
+		if (r < 0)
+			return r;
+		a.at = clock_ns();
+		a.took = a.at - now;
+		pthread_mutex_lock(&ns->drafts.lock);
+		s->access = a;
+		pthread_mutex_unlock(&ns->drafts.lock);
+	}
+	*ret = a.access;
 	return 0;
 }
 
@@ -438,9 +433,8 @@ void ns_drop_changed_views(struct ns *ns)
 		all[n++] = (struct listed){ strdup(s->node.name), strdup(s->path), s->id };
 	pthread_mutex_unlock(&ns->drafts.lock);
 	while (n-- > 0) {
-		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id) &&
-		    ns->listener.changed)
-			ns->listener.changed(ns->listener.arg, all[n].name);
+		if (all[n].name && all[n].path && !ns_is_same(ns, all[n].path, &all[n].id))
+			ns_changed(ns, all[n].name);
 		free(all[n].name);
 		free(all[n].path);
 	}

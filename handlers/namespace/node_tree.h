@@ -38,12 +38,7 @@ struct node_leaf {
 	bool has_size;
 	uint64_t size, stored;
 	atomic_ullong requested; /* bytes, by all readers */
-	/*
-	 * The permissions of the leaf's own files, when they were read, and how long that took.
-	 * Protected by the item's access_lock.
-	 */
-	struct access own;
-	int64_t own_at, own_took;
+	struct timed_access own; /* of the leaf's own files; protected by the item's access_lock */
 };
 
 extern const struct node_ops node_dir_ops, node_leaf_ops, node_step_ops;
