@@ -183,27 +183,18 @@ static struct waiting *first_that_may(struct requests *q)
 	return NULL;
 }
 
-/* Called with the lock held: whether a thread of the loop may serve one more. */
-static bool get_place(struct requests *q)
-{
-	if (atomic_fetch_add(&q->busy, 1) < FS_THREADS_MAX)
-		return true;
-	atomic_fetch_sub(&q->busy, 1);
-	return false;
-}
-
 static struct waiting *next_waiting(struct requests *q, struct server *s)
 {
-	struct waiting *w = NULL;
+	struct waiting *w;
+	bool may;
 
 	if (!atomic_load(&q->n_waiting))
 		return NULL;
 	pthread_mutex_lock(&q->lock);
-	if (!q->ending && (!s->is_of_loop || get_place(q))) {
-		w = first_that_may(q);
-		if (!w && s->is_of_loop)
-			atomic_fetch_sub(&q->busy, 1);
-	}
+	may = !s->is_of_loop || atomic_fetch_add(&q->busy, 1) < FS_THREADS_MAX;
+	w = may && !q->ending ? first_that_may(q) : NULL;
+	if (!w && s->is_of_loop)
+		atomic_fetch_sub(&q->busy, 1);
 	if (w)
 		requests_begin(s, &w->request);
 	pthread_mutex_unlock(&q->lock);
@@ -428,27 +419,23 @@ static struct server *find_server(struct requests *q, uint64_t unique, struct re
 	return NULL;
 }
 
-static struct waiting **find_waiting(struct requests *q, uint64_t unique)
-{
-	for (struct waiting **at = &q->first; *at; at = &(*at)->next)
-		if ((*at)->request.unique == unique)
-			return at;
-	return NULL;
-}
-
 /* Whether nothing is left to do for it. Called with the lock held. */
 static bool requests_look_at(struct requests *q, struct interrupt *in)
 {
-	struct waiting **at = find_waiting(q, in->unique);
+	struct waiting **at = &q->first;
+	struct server *s = NULL;
 	struct request r;
-	struct server *s = at ? NULL : find_server(q, in->unique, &r);
 
+	while (*at && (*at)->request.unique != in->unique)
+		at = &(*at)->next;
+	if (*at)
+		r = (*at)->request;
+	else
+		s = find_server(q, in->unique, &r);
 	/* It is done, or the thread that has read it has not said so yet. */
-	if (!at && !s)
+	if (!*at && !s)
 		return in->was_found || clock_ns() - in->since > LATE_NS;
 	in->was_found = true;
-	if (at)
-		r = (*at)->request;
 	if (!ends_wait(&r, in->since))
 		return false;
 	trace(TRACE_FS, "request %llu: the caller is interrupted", (unsigned long long)r.unique);

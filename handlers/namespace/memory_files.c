@@ -313,13 +313,15 @@ static int filling_progress(void *arg, uint64_t done)
 }
 
 /* Decode a leaf into its file, by this thread alone, which may be one of the pool. */
-static int file_fill(const struct memory_files *m, struct memory_file *f, struct filling *w)
+static int file_fill(const struct memory_files *m, struct memory_file *f,
+		     const struct format *format, const struct zarr_guess *guess)
 {
 	static const struct read_many_ops ops = { .open = filling_open,
 						  .done = filling_done,
 						  .progress = filling_progress,
 						  .is_alone = true };
-	size_t n = w->format->size;
+	struct filling w = { .format = format, .guess = guess };
+	size_t n = format->size;
 	void *map;
 	int r;
 
@@ -329,11 +331,11 @@ static int file_fill(const struct memory_files *m, struct memory_file *f, struct
 	map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
 	if (map == MAP_FAILED)
 		return -errno;
-	w->to = map;
-	memcpy(map, w->format->head.p, w->format->head.n);
-	r = zarr_read_many(w->format->value.array->env, 1, &ops, w);
+	w.to = map;
+	memcpy(map, format->head.p, format->head.n);
+	r = zarr_read_many(format->value.array->env, 1, &ops, &w);
 	munmap(map, n);
-	return r < 0 ? r : w->result;
+	return r < 0 ? r : w.result;
 }
 
 bool memory_files_have(struct memory_files *m, const struct memory_key *key)
@@ -391,8 +393,7 @@ static struct memory_file *file_begin(struct memory_files *m, const struct memor
 static struct memory_file *file_finish(struct memory_files *m, struct memory_file *f,
 				       const struct format *format, const struct zarr_guess *guess)
 {
-	struct filling w = { .format = format, .guess = guess };
-	int r = file_fill(m, f, &w);
+	int r = file_fill(m, f, format, guess);
 
 	trace(TRACE_AHEAD, "in memory: leaf %u, %llu bytes: %d", f->key.leaf,
 	      (unsigned long long)format->size, r);

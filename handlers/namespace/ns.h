@@ -123,6 +123,13 @@ void ns_stop(struct ns *ns);
 void ns_close(struct ns *ns);
 DEFINE_AUTO(ns, struct ns, ns_close);
 
+/* Notify the listener, if there is one. */
+static inline void ns_changed(const struct ns *ns, const char *name)
+{
+	if (ns->listener.changed)
+		ns->listener.changed(ns->listener.arg, name);
+}
+
 /* Get the opened item at a path below SOURCE, with a reference. It is opened once and shared. */
 int ns_item(struct ns *ns, const char *path, struct item **ret);
 /* A mark of the present documents of an item, and (ret_bytes may be NULL) their total size. */

@@ -410,7 +410,7 @@ static bool is_held(struct ns *ns, struct item_entry *e)
 		return false;
 	step = span_dup_str(span_of(e->path, strcspn(e->path, "/")));
 	if (step)
-		ns->listener.changed(ns->listener.arg, step);
+		ns_changed(ns, step);
 	return step;
 }
 
@@ -462,9 +462,9 @@ void ns_drop_changed_items(struct ns *ns)
 			all[n++].id = e->item->id;
 	pthread_mutex_unlock(&t->lock);
 	while (n-- > 0) {
-		if (!ns_is_same(ns, all[n].path, &all[n].id) && ns->listener.changed) {
+		if (!ns_is_same(ns, all[n].path, &all[n].id)) {
 			all[n].path[strcspn(all[n].path, "/")] = '\0';
-			ns->listener.changed(ns->listener.arg, all[n].path);
+			ns_changed(ns, all[n].path);
 		}
 		free(all[n].path);
 	}
@@ -522,8 +522,7 @@ bool ns_trim_items(struct ns *ns, bool ask)
 	free_entries(out);
 	for (unsigned i = 0; names && i < names->n; i++) {
 		trace(TRACE_STEP, "step '%s' may be forgotten", names->name[i]);
-		if (ns->listener.changed)
-			ns->listener.changed(ns->listener.arg, names->name[i]);
+		ns_changed(ns, names->name[i]);
 	}
 	return more;
 }

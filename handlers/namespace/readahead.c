@@ -52,16 +52,6 @@ static void guesses_end(struct readahead *ra, unsigned n)
 	memmove(ra->guess, ra->guess + n, ra->n_guesses * sizeof(*ra->guess));
 }
 
-/* The run has caught up: its jobs decode the rest of these parts. */
-static void guesses_pass(struct readahead *ra)
-{
-	unsigned n = 0;
-
-	while (n < ra->n_guesses && ra->guess[n].end <= ra->asked)
-		n++;
-	guesses_end(ra, n);
-}
-
 /* Extend the guess. Returns a reference, and the range up to ra->guessed; NULL: not now. */
 static struct zarr_guess *guess_extend(struct readahead *ra, uint64_t *ret_from)
 {
@@ -114,6 +104,7 @@ bool readahead_request(struct readahead *ra, uint64_t off, uint64_t end)
 		MIN(c->env.in_store ? STORE_BYTES : READAHEAD_BYTES, cache_limit(c->cache) / 4);
 	uint64_t to = MIN(end + ahead, ra->size), from = 0, n = 0, guess_from = 0, guess_to;
 	struct zarr_guess *guess = NULL;
+	unsigned passed = 0;
 	bool jumps;
 
 	pthread_mutex_lock(&ra->lock);
@@ -126,7 +117,10 @@ bool readahead_request(struct readahead *ra, uint64_t off, uint64_t end)
 		from = MAX(ra->asked, end);
 		n = to - MIN(from, to);
 		ra->asked = to;
-		guesses_pass(ra);
+		/* Where the run has caught up, its jobs decode the rest of the parts. */
+		while (passed < ra->n_guesses && ra->guess[passed].end <= ra->asked)
+			passed++;
+		guesses_end(ra, passed);
 		guess = guess_extend(ra, &guess_from);
 	}
 	guess_to = ra->guessed;

@@ -49,8 +49,7 @@ struct watch {
 static void notify(struct watch *w, const char *name)
 {
 	trace(TRACE_STEP, "root changed: %s", name ? name : "(anything)");
-	if (w->ns->listener.changed)
-		w->ns->listener.changed(w->ns->listener.arg, name);
+	ns_changed(w->ns, name);
 }
 
 static void watch_look(struct watch *w)
@@ -257,6 +256,8 @@ static int open_inotify(struct watch *w)
 
 static void watch_free(struct watch *w)
 {
+	if (!w)
+		return;
 	while (w->committed) {
 		struct committed *c = w->committed;
 
@@ -270,10 +271,11 @@ static void watch_free(struct watch *w)
 		close(w->inotify);
 	free(w);
 }
+DEFINE_AUTO(watch, struct watch, watch_free);
 
 int watch_start(struct ns *ns, struct watch **ret)
 {
-	struct watch *w = calloc(1, sizeof(*w));
+	auto_of(watch) struct watch *w = calloc(1, sizeof(*w));
 	struct stat st;
 	int r;
 
@@ -283,21 +285,16 @@ int watch_start(struct ns *ns, struct watch **ret)
 	pthread_mutex_init(&w->lock, NULL);
 	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	w->inotify = -1;
-	if (w->wake < 0) {
-		r = err_sys("cannot watch", ns->ckpt->source->path);
-		watch_free(w);
-		return r;
-	}
+	if (w->wake < 0)
+		return err_sys("cannot watch", ns->ckpt->source->path);
 	w->inotify = open_inotify(w);
 	if (io_stat(ns->ckpt->source, ".", &st) >= 0)
 		w->last_mtim = st.st_mtim;
 	r = thread_start(&w->thread, "watch", watch_run, w);
-	if (r < 0) {
-		watch_free(w);
+	if (r < 0)
 		return fail(r, "cannot start the thread that watches the root");
-	}
 	io_when_descriptors_run_out(descriptors_ran_out, w);
-	*ret = w;
+	*ret = take(w);
 	return 0;
 }
 
