@@ -88,12 +88,18 @@ def test_leaves_that_are_larger_than_the_window_of_decode_ahead(mount, root, wor
 
 def test_readers_at_once_decode_each_leaf_once(mount, root, works):
     saved(mount, root, 'compression=zstd', files=LEAVES)
-    m = mount(root)
     reader = 'import numpy, sys\nprint([int(numpy.load(p).sum()) for p in sys.argv[1:]])'
-    paths = [m / '1/default' / name for name in LEAVES]
-    running = [subprocess.Popen([sys.executable, '-c', reader, *paths], stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    assert {r.communicate()[0] for r in running} == {f'{[int(a.sum()) for a in LEAVES.values()]}\n'}
-    assert m.stats()['memory_files_filled'] and m.stats()['chunk_bytes_decoded'] <= 1.3 * sum(a.nbytes for a in LEAVES.values())
+    # Readers that happen to begin each leaf at the same time by requests leave none for a file.
+    for _ in range(20):
+        m = mount(root)
+        paths = [m / '1/default' / name for name in LEAVES]
+        running = [subprocess.Popen([sys.executable, '-c', reader, *paths], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        assert {r.communicate()[0] for r in running} == {f'{[int(a.sum()) for a in LEAVES.values()]}\n'}
+        assert m.stats()['chunk_bytes_decoded'] <= 1.3 * sum(a.nbytes for a in LEAVES.values())
+        if m.stats()['memory_files_filled']:
+            return
+        assert not m.unmount()
+    pytest.fail('no leaf was decoded into a file for readers at once')
 
 
 def test_programs_that_read_only_headers_decode_nothing(mount, root, works):
