@@ -84,6 +84,15 @@ def test_a_file_or_directory(models, mount, run, program):
         assert ', 0 differences' in run('diff', m.path, path).stdout
 
 
+def test_a_mount_below_arrays_of_somebody_else(models, mount, run, tmp_path):
+    """What is above a mountpoint is not a part of what is mounted, though commands look for checkpoints upwards."""
+    pytreefs.save(tmp_path / 'other/1', {'w': np.zeros(2)}, ocdbt=False)
+    (tmp_path / 'other/1/default').rename(tmp_path / 'arrays')
+    m = mount(models / KINDS[0], allow_errors=True)
+    assert m.path.is_relative_to(tmp_path)
+    assert run('ls', m.path).stdout == 'empty.npy\nmodel/\nn.npy\n'
+
+
 def test_in_the_cache_of_the_hub(models, mount, run, program, tmp_path):
     top = hub.snapshot(models, tmp_path / 'hub')
     for kind in KINDS:

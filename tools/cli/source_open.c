@@ -254,6 +254,14 @@ static bool ends_above(const char *path, size_t n)
 	return span_ends(span_of(path, n), span_str("/..")) || (n == 2 && !strncmp(path, "..", 2));
 }
 
+/* The length of the last directory to try: the stored files of a mount are those of one source. */
+static size_t last_of_search(const char *path)
+{
+	const char *stored = strstr(path, "/" STORED_DIR);
+
+	return stored ? (size_t)(stored - path) + strlen("/" STORED_DIR) : url_host(path);
+}
+
 /*
  * Open a path of n bytes in the deepest checkpoint among its directories, from the one of `end`
  * bytes upwards. -ENOENT with *ret_above >= 0: that directory has no mark of a checkpoint, so that
@@ -262,8 +270,8 @@ static bool ends_above(const char *path, size_t n)
 static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end, struct source *ret,
 		     ssize_t *ret_above)
 {
-	size_t host = url_host(path), above, below = end;
-	bool is_url = host > 0;
+	size_t last = last_of_search(path), above, below = end;
+	bool is_url = url_host(path) > 0;
 	struct err_note first = { 0 };
 	bool is_here = false;
 	struct stat st;
@@ -291,7 +299,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 			break;
 		below = end;
 		end = path_dir_len(path, end);
-		if ((end == 1 && path[0] == '/') || end < host)
+		if ((end == 1 && path[0] == '/') || end < last)
 			break;
 	}
 	/*
