@@ -15,7 +15,8 @@ def nomem(tmp_path_factory):
     return preload.make(tmp_path_factory, 'nomem')
 
 
-@pytest.mark.parametrize('words', [['ls', '--json', 'default'], ['ls', '-l', 'default'], ['tree', '--json', '.'], ['report', '--json', '.']])
+@pytest.mark.parametrize('words', [['ls', '--json', 'default'], ['ls', '-l', 'default'], ['tree', '--json', '.'], ['report', '--json', '.'],
+                                   ['stats', '--json', '.'], ['stats', '.']])
 def test_nothing_is_left_out_when_one_allocation_fails(words, run, tmp_path, nomem):
     pytreefs.save(tmp_path / 'step', {'a': np.arange(6.), 'b': {'n': 3, 't': 'x'}})
     words = [*words[:-1], tmp_path / 'step' / words[-1], '-o', 'sandbox=off,threads=1']

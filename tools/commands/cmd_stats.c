@@ -23,14 +23,16 @@ struct stats {
 static int stats_put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
+	int r;
 
 	buf_add_str(out, "{\"path\": ");
 	json_put_str(out, span_str(leaf->path), JSON_PRETTY);
 	buf_addf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_info(m->dtype)->name);
 	json_put_uints(out, m->shape, m->rank, JSON_PYTHON);
 	buf_addf(out, ", \"count\": %llu, ", (unsigned long long)m->n_elements);
-	numbers_json(s, m->dtype, out);
-	return buf_add_byte(out, '}');
+	r = numbers_json(s, m->dtype, out);
+	buf_add_byte(out, '}');
+	return r < 0 ? r : buf_failed(out);
 }
 
 /* Append everything except the path, which comes last. */
@@ -38,17 +40,22 @@ static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
 	auto_buf lo = { 0 }, hi = { 0 }, type = { 0 };
+	int r = numbers_print_range(s, m->dtype, &lo, &hi);
 
-	numbers_print_range(s, m->dtype, &lo, &hi);
 	buf_add_str(&type, dtype_info(m->dtype)->name);
 	json_put_uints(&type, m->shape, m->rank, JSON_COMPACT);
+	if (r < 0 || buf_failed(&type))
+		return r < 0 ? r : buf_failed(&type);
+	if (!buf_str(&lo) || !buf_str(&hi) || !buf_str(&type))
+		return -ENOMEM;
 	if (s->n)
 		buf_addf(out, "%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean,
 			 numbers_std(s));
 	else
 		buf_addf(out, "%14s %14s %12s %12s", "-", "-", "-", "-");
-	return buf_addf(out, " %8llu %8llu  %-24s ", (unsigned long long)s->nan,
-			(unsigned long long)s->inf, buf_str(&type));
+	buf_addf(out, " %8llu %8llu  %-24s ", (unsigned long long)s->nan,
+		 (unsigned long long)s->inf, buf_str(&type));
+	return buf_failed(out);
 }
 
 /*
