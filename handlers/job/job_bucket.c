@@ -76,6 +76,8 @@ static int bucket_join(struct draft *d, struct io_dir *spill, const char *final,
 	if (collective_is_primary(j)) {
 		d->upload = collective_place(j, &d->member);
 		r = d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
+	} else if (!claimed.n) {
+		r = fail(-EINVAL, "draft '%s': the primary rank has sent no claim", d->name);
 	} else {
 		r = draft_upload_claim(d->env->uploads, final, buf_span(&claimed), &d->upload);
 	}

@@ -287,7 +287,6 @@ static int add_headers(struct transfer *t)
 int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 {
 	char range[64];
-
 	CURL *c = t->easy;
 	int r;
 
