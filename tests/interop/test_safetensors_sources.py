@@ -85,7 +85,7 @@ def test_a_file_or_directory(models, mount, run, program):
 
 
 def test_a_mount_below_arrays_of_somebody_else(models, mount, run, tmp_path):
-    """What is above a mountpoint is not a part of what is mounted, though commands look for checkpoints upwards."""
+    """Commands look for checkpoints upwards, but not from the stored files of a mount."""
     pytreefs.save(tmp_path / 'other/1', {'w': np.zeros(2)}, ocdbt=False)
     (tmp_path / 'other/1/default').rename(tmp_path / 'arrays')
     m = mount(models / KINDS[0], allow_errors=True)
