@@ -266,8 +266,10 @@ static void job_decode(const struct job *j, const struct format *f, uint64_t n)
 		/* A thread that fills it at the moment needs no help. */
 		if (file || memory_files_have(memory, &key))
 			return;
+		/* It has no room there, and not more than this in the cache. */
+		n = MIN(n, THREAD_BYTES);
 	}
-	format_prefetch(f, j->from, j->in_file ? MIN(n, THREAD_BYTES) : n, j->token);
+	format_prefetch(f, j->from, n, j->token);
 }
 
 static void job_run(struct pool_job *job)
