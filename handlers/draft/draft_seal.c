@@ -8,7 +8,6 @@
  */
 #include "core/base/err.h"
 #include "core/base/lock.h"
-#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/zarr/write/zarr_copy.h"

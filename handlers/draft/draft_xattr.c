@@ -13,7 +13,6 @@
 #include "core/base/glob.h"
 #include "core/base/json.h"
 #include "core/base/lock.h"
-#include "core/base/lock.h"
 #include "core/tree/sharding.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
