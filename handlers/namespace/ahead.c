@@ -80,6 +80,12 @@ int ahead_new(struct item *item, struct memory_files *memory, struct ahead **ret
 	return 0;
 }
 
+void ahead_use_memory(struct ahead *a, struct memory_files *memory)
+{
+	if (a)
+		a->memory = memory;
+}
+
 static void ahead_unref(struct ahead *a)
 {
 	if (atomic_fetch_sub_explicit(&a->more_refs, 1, memory_order_acq_rel) != 0)

@@ -52,6 +52,8 @@ uint64_t ahead_window(const struct ckpt *c);
  * leaves may be decoded to; it is used until ahead_free(), and by jobs that the pool still has.
  */
 int ahead_new(struct item *item, struct memory_files *memory, struct ahead **ret);
+/* The same `memory`, before the first reader. Accepts NULL. */
+void ahead_use_memory(struct ahead *a, struct memory_files *memory);
 /* End all guesses. Jobs in progress free the rest. Accepts NULL. */
 void ahead_free(struct ahead *a);
 /* Decode the first n bytes of a leaf, for no reader in particular. Any thread may call this. */

@@ -4,6 +4,7 @@
  */
 #include "handlers/options/job_options.h"
 #include "handlers/leaf/leaf.h"
+#include "handlers/namespace/ahead.h"
 #include "handlers/namespace/memory_files.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/namespace/ns.h"
@@ -432,6 +433,9 @@ void ns_make_memory_files(struct ns *ns)
 	if (o->passthrough && !o->direct_io && !o->restore_dtype && !o->load_and_broadcast &&
 	    ns->ckpt->source->fd >= 0)
 		memory_files_new(&ns->memory);
+	/* The item that SOURCE is was opened before. */
+	if (ns->root->ops == &node_dir_ops)
+		ahead_use_memory(container_of(ns->root, struct node_dir, node)->ahead, ns->memory);
 }
 
 int ns_start(struct ns *ns, const struct ns_listener *listener)

@@ -77,6 +77,11 @@ def test_the_bytes_are_those_of_requests(mount, root, works, layout):
     assert m.stats()['memory_files_filled'] == filled and m.stats()['chunk_bytes_decoded'] == decoded
 
 
+def test_a_mount_of_one_item(mount, root, works):
+    m = mount(saved(mount, root, 'compression=zstd', files=LEAVES))
+    assert equal({name: np.load(m / name) for name in LEAVES}) and m.stats()['memory_files_filled'] >= len(LEAVES) - 3
+
+
 def test_leaves_that_are_larger_than_the_window_of_decode_ahead(mount, root, works):
     large = {f'w{i}.npy': np.tile(np.arange(i, i + (1 << 18)), (18, 1)) for i in range(6)}
     saved(mount, root, 'compression=zstd,chunk_byte_size=5M', files=large)
