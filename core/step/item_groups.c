@@ -148,11 +148,20 @@ static int read_copies(struct item *item, struct names *ns, size_t at, size_t n_
 {
 	auto_buf text = { .metered = true };
 	auto_json doc = { 0 };
-	int r = item_names_read_key(item, ns->name[at].name, ".zmetadata", &text);
+	struct span group = ns->name[at].name;
+	int r = item_names_read_key(item, group, ".zmetadata", &text);
 
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'.zmetadata'", &doc);
-	return r < 0 ? r : add_copies(ns, at, n_sorted, doc.root);
+	if (err_is_transient(r))
+		return r;
+	if (r >= 0)
+		return add_copies(ns, at, n_sorted, doc.root);
+	/* The arrays have metadata of their own. */
+	log_warn("item '%s': the consolidated metadata of the group '%.*s': %s", item->path,
+		 SPAN_ARG(group), err_text(r));
+	err_clear();
+	return 0;
 }
 
 int item_names_find_groups(struct item *item, struct names *ns)

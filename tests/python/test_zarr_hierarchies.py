@@ -140,6 +140,15 @@ def test_consolidated_metadata_that_are_not_those_of_arrays_and_groups_are_found
     assert list(pytreefs.load(path)['a']['b']['w']) == list(range(6)) and pytreefs.load(path)['nothing'] == {}
 
 
+def test_a_damaged_copy_hides_no_array(run, tmp_path):
+    write(path := tmp_path / 'h', 'v2-consolidated')
+    zarr.consolidate_metadata(path, path='a')
+    for group in ('.', 'a'):
+        (path / group / '.zmetadata').write_bytes(b'{"zarr_fo')
+        assert np.array_equal(pytreefs.load(path)['a']['b']['w'], ARRAYS['a/b/w'])
+    assert "consolidated metadata of the group 'a': '.zmetadata'" in run('tree', path).stderr
+
+
 def test_texts_none_and_lists_of_an_exported_step_are_shown(run, tmp_path, program, monkeypatch):
     tree = {'a': {'b.c': np.arange(4, dtype='f4'), 'text': 'blue', 'none': None, 'n': 3}, 'l': [np.ones(2), np.zeros(3, 'i4')],
             's/x': np.arange(3)}
